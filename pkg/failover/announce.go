@@ -1,0 +1,134 @@
+package failover
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+)
+
+// Reasons of events.
+const (
+	// EventRefused on a pod: its volume fails and it is not moved; the message
+	// says why and what to do.
+	EventRefused = "FailoverRefused"
+	// EventWouldMove on a pod: enforce would move it.
+	EventWouldMove = "FailoverWouldMove"
+	// EventDelayed on a pod: it failed over too often of late.
+	EventDelayed = "FailoverDelayed"
+	// EventBreakerOpen on the CSIDriver: too many nodes fail, nothing moves.
+	EventBreakerOpen = "FailoverBreakerOpen"
+	// EventBreakerClosed on the CSIDriver: it has been calm for long enough.
+	EventBreakerClosed = "FailoverBreakerClosed"
+)
+
+// announcementKept is how long it is remembered what a pod was told after no
+// decision concerns it any more.
+const announcementKept = time.Hour
+
+// announcer tells a pod's owner once what is decided, until it changes.
+type announcer struct {
+	recorder record.EventRecorder
+	told     map[types.UID]announcement
+	// open is what was last said of the breaker.
+	open bool
+}
+
+type announcement struct {
+	key  string
+	seen time.Time
+}
+
+func newAnnouncer(recorder record.EventRecorder) *announcer {
+	return &announcer{recorder: recorder, told: map[types.UID]announcement{}}
+}
+
+// announce emits the events that the decision calls for.
+func (n *announcer) announce(mode Mode, d Decision, now time.Time) {
+	if n.recorder == nil {
+		return
+	}
+	for _, a := range d.Answers {
+		if !a.Lead {
+			continue
+		}
+		event, message := eventOf(mode, a)
+		key := ""
+		if event != "" {
+			key = event + "/" + string(a.Primary().Code)
+		}
+		for _, pod := range a.Closure.Pods {
+			before := n.told[pod.UID].key
+			n.told[pod.UID] = announcement{key: key, seen: now}
+			if key != "" && key != before {
+				n.recorder.Event(&v1.ObjectReference{
+					APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+				}, v1.EventTypeWarning, event, message)
+			}
+		}
+	}
+	for uid, told := range n.told {
+		if now.Sub(told.seen) > announcementKept {
+			delete(n.told, uid)
+		}
+	}
+}
+
+// eventOf renders an answer for the pods of its closure; empty where they need
+// not know.
+func eventOf(mode Mode, a Answer) (event, message string) {
+	volume := fmt.Sprintf("Volume %s (PersistentVolume %s) is inaccessible from node %s", a.Key.Handle, a.PV, a.Key.Node)
+	switch {
+	case a.Action == ActionRefuse:
+		return EventRefused, volume + ", but its pods are not moved: " + sentences(a.Against())
+	case a.Action == ActionMove && mode == ModeObserve:
+		return EventWouldMove, fmt.Sprintf("%s; --failover-mode=enforce would move %d pods off the node", volume, len(a.Closure.Pods))
+	case a.Action == ActionWait && a.Primary().Code == CodeBackoff:
+		return EventDelayed, volume + "; " + sentences(a.Against())
+	}
+	return "", ""
+}
+
+// maxMessage bounds an event's message below the 1024 bytes of the API.
+const maxMessage = 700
+
+func sentences(reasons []Reason) string {
+	parts := make([]string, len(reasons))
+	for i, r := range reasons {
+		parts[i] = string(r.Code) + ": " + r.Message
+	}
+	text := strings.Join(parts, ". ")
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage], "") + "..."
+	}
+	return text
+}
+
+// breaker emits one event when the breaker opens, and one when it closes, on
+// the driver's CSIDriver.
+func (n *announcer) breaker(driver string, uid types.UID, brake Brake) {
+	if n.recorder == nil || n.open == brake.Open {
+		return
+	}
+	n.open = brake.Open
+	object := &v1.ObjectReference{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver", Name: driver, UID: uid}
+	if !brake.Open {
+		n.recorder.Event(object, v1.EventTypeNormal, EventBreakerClosed, "Failing nodes are within the limit again; failover goes on")
+		return
+	}
+	n.recorder.Event(object, v1.EventTypeWarning, EventBreakerOpen, fmt.Sprintf(
+		"%d of %d nodes with the driver fail, %d may (--max-failing-nodes): %s. Nothing is moved until that has passed; look at what they have in common",
+		len(brake.Failing), brake.Carriers, brake.Limit, someOf(brake.Failing)))
+}
+
+// someOf lists the first names.
+func someOf(names []string) string {
+	const shown = 10
+	if len(names) > shown {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
+	}
+	return strings.Join(names, ", ")
+}
