@@ -1,0 +1,226 @@
+package attach
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
+)
+
+// facts is what a decision needs beside the ledger, read from the listers.
+type facts struct {
+	exclusive bool
+	// nodeID is the node's ID now; empty where it has none.
+	nodeID string
+	// held: the Node's hold names the volume as fenced.
+	held bool
+}
+
+// claim is the right to work on a key: one at a time for an exclusive volume,
+// and one at a time for each node of a shared one. It is held over the writes
+// and the call of one step, and must be released.
+type claim struct {
+	ledger *ledger
+	key    volume.Key
+	before State
+	step   step
+}
+
+// step is a decision with what is needed to carry it out.
+type step struct {
+	Action
+	key volume.Key
+	va  *storagev1.VolumeAttachment
+	// nodeID and metadata are of the last publish of the key.
+	nodeID   string
+	metadata map[string]string
+	pv       string
+	facts    facts
+	// fenced: a VolumeAttachment of the key carries a fence record.
+	fenced bool
+	// wait is for AwaitHoldOff.
+	wait time.Duration
+}
+
+// next decides about a key and, if there is something to do, claims it. Where
+// the step has to wait for its volume, the item is parked, in the same breath,
+// so that no wake-up can be lost. The claim is nil unless the step is one to
+// carry out by lane.
+func (l *ledger) next(k volume.Key, f facts, p parked, now time.Time) (step, *claim) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v, ok := l.volumes[k.Handle]
+	if !ok || v.keys[k.Node] == nil {
+		return step{Action: Action{Kind: Nothing}, key: k}, nil
+	}
+	e := v.keys[k.Node]
+	s := e.step(Decide(l.view(v, k, f, now)), k, f)
+	switch s.Kind {
+	case AwaitHoldOff:
+		s.wait = l.holdOffUntil.Sub(now)
+		return s, nil
+	case AwaitDetach, AwaitNode:
+		v.forState[p] = struct{}{}
+		return s, nil
+	case Nothing:
+		return s, nil
+	}
+	if s.Kind == AwaitCall || v.fences > 0 || !v.claimable(k.Node, f.exclusive || e.exclusive) {
+		v.forClaim[p] = struct{}{}
+		s.Kind = AwaitCall
+		return s, nil
+	}
+	return s, l.take(v, e, s)
+}
+
+func (l *ledger) take(v *volumeEntry, e *keyEntry, s step) *claim {
+	v.calls[s.key.Node] = s.facts.exclusive || e.exclusive
+	return &claim{ledger: l, key: s.key, before: e.state, step: s}
+}
+
+func (e *keyEntry) step(a Action, k volume.Key, f facts) step {
+	s := step{Action: a, key: k, facts: f, nodeID: e.nodeID, metadata: e.metadata, pv: e.pv}
+	for uid, r := range e.refs {
+		s.fenced = s.fenced || volume.Fenced(r.va)
+		if uid == a.UID {
+			s.va = r.va
+		}
+	}
+	return s
+}
+
+func (l *ledger) view(v *volumeEntry, k volume.Key, f facts, now time.Time) View {
+	e := v.keys[k.Node]
+	view := View{
+		State: e.state, Exclusive: f.exclusive, Held: f.held,
+		NodeIDChanged: f.nodeID != "" && e.nodeID != "" && f.nodeID != e.nodeID,
+		HoldOff:       e.inherited && now.Before(l.holdOffUntil),
+	}
+	for _, r := range sorted(e.refs) {
+		view.Refs = append(view.Refs, toRef(r))
+	}
+	for node, o := range v.keys {
+		if node != k.Node {
+			view.Others = append(view.Others, Other{Node: node, State: o.state, Exclusive: o.exclusive})
+		}
+	}
+	return view
+}
+
+// claimable reports whether a call for the node may start beside those in flight.
+func (v *volumeEntry) claimable(node string, exclusive bool) bool {
+	for other, otherExclusive := range v.calls {
+		if exclusive || otherExclusive || other == node {
+			return false
+		}
+	}
+	return true
+}
+
+// claimForFence waits until no call is in the way, and for the hold-off where
+// the key is a former leader's: its late publish could land after the fence.
+// Lanes start nothing for the volume meanwhile.
+func (l *ledger) claimForFence(ctx context.Context, k volume.Key, f facts, now func() time.Time, after func(time.Duration) <-chan time.Time) (*claim, error) {
+	l.mu.Lock()
+	v, e := l.volume(k.Handle), l.entry(k)
+	v.fences++
+	defer func() {
+		v.fences--
+		wake := v.wake(false)
+		l.prune(k)
+		l.mu.Unlock()
+		requeue(wake)
+	}()
+	for {
+		wait := l.holdOffUntil.Sub(now())
+		var due <-chan time.Time
+		switch {
+		case e.inherited && wait > 0:
+			due = after(wait)
+		case v.claimable(k.Node, f.exclusive || e.exclusive):
+			return l.take(v, e, e.step(Action{Kind: Unpublish}, k, f)), nil
+		}
+		free := v.free
+		l.mu.Unlock()
+		var err error
+		select {
+		case <-free:
+		case <-due:
+		case <-ctx.Done():
+			err = fmt.Errorf("waiting for calls in flight: %w", context.Cause(ctx))
+		}
+		l.mu.Lock()
+		if err != nil {
+			return nil, err
+		}
+		// The entry may have been pruned and made anew while nobody looked.
+		e = l.entry(k)
+	}
+}
+
+// begin notes, before a call, what it may leave behind.
+func (c *claim) begin(s State, update func(*keyEntry)) {
+	c.ledger.mu.Lock()
+	defer c.ledger.mu.Unlock()
+	e := c.ledger.entry(c.key)
+	e.state = s
+	if update != nil {
+		update(e)
+	}
+}
+
+// end notes, after a call, the state that it left.
+func (c *claim) end(s State, metadata map[string]string) {
+	c.ledger.mu.Lock()
+	defer c.ledger.mu.Unlock()
+	e := c.ledger.entry(c.key)
+	e.state, e.metadata = s, metadata
+	if !s.MayHold() {
+		e.exclusive = false
+	}
+}
+
+// release gives the claim back and wakes who waits for it. A call that did not
+// report its end, since its worker panicked, is uncertain.
+func (c *claim) release() {
+	l := c.ledger
+	l.mu.Lock()
+	v, e := l.volume(c.key.Handle), l.entry(c.key)
+	if e.state.inFlight() {
+		e.state = Uncertain
+	}
+	delete(v.calls, c.key.Node)
+	close(v.free)
+	v.free = make(chan struct{})
+	wake := v.wake(e.state != c.before)
+	l.prune(c.key)
+	l.mu.Unlock()
+	requeue(wake)
+}
+
+// wake takes out those that wait for a claim and, if a state changed, those
+// that wait for one. Without the difference two items that are kept back by a
+// third would wake one another for ever.
+func (v *volumeEntry) wake(changed bool) []parked {
+	var list []parked
+	for p := range v.forClaim {
+		list = append(list, p)
+	}
+	clear(v.forClaim)
+	if changed {
+		for p := range v.forState {
+			list = append(list, p)
+		}
+		clear(v.forState)
+	}
+	return list
+}
+
+func requeue(list []parked) {
+	for _, p := range list {
+		p.lane.add(p.item)
+	}
+}

@@ -1,0 +1,350 @@
+package attach
+
+import (
+	"sort"
+	"sync"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
+)
+
+// ledger is what this process knows of every volume on every node, and of the
+// VolumeAttachments that speak of them. All of it is rebuilt from the API.
+type ledger struct {
+	finalizer string
+
+	mu      sync.Mutex
+	volumes map[volume.Handle]*volumeEntry
+	refs    map[types.UID]*ref
+	byPV    map[string]map[types.UID]*ref
+	// holdOffUntil is when the calls of a former leader have ended for sure.
+	holdOffUntil time.Time
+}
+
+// volumeEntry is one volume: its nodes, the calls in flight, and who waits.
+type volumeEntry struct {
+	keys map[string]*keyEntry
+	// calls are the claims held, by node; true for an exclusive one.
+	calls map[string]bool
+	// free is closed, and replaced, whenever a claim is released.
+	free chan struct{}
+	// fences counts the Fence calls that wait for a claim: the lanes let them pass.
+	fences int
+	// forClaim wait for a claim to be released, forState for a key to change.
+	forClaim, forState map[parked]struct{}
+}
+
+// parked is an item that waits for its volume, and the lane it goes back to.
+type parked struct {
+	lane *lane
+	item item
+}
+
+// keyEntry is one volume on one node.
+type keyEntry struct {
+	state State
+	// nodeID and metadata are of the last publish.
+	nodeID   string
+	metadata map[string]string
+	// exclusive: published, perhaps, as a volume for one node only.
+	exclusive bool
+	// inherited: the intent is not of this process.
+	inherited bool
+	// pv is the PersistentVolume that the last publish went by.
+	pv   string
+	refs map[types.UID]*ref
+}
+
+// ref is one VolumeAttachment, in the newest version that was seen or written.
+type ref struct {
+	va       *storagev1.VolumeAttachment
+	resolved bool
+	key      volume.Key
+	intent   bool
+	gone     bool
+	// told is what was last said of it in an event.
+	told string
+}
+
+// resolution is what a VolumeAttachment speaks of.
+type resolution struct {
+	ok        bool
+	key       volume.Key
+	exclusive bool
+}
+
+func newLedger(finalizer string) *ledger {
+	return &ledger{
+		finalizer: finalizer,
+		volumes:   map[volume.Handle]*volumeEntry{},
+		refs:      map[types.UID]*ref{},
+		byPV:      map[string]map[types.UID]*ref{},
+	}
+}
+
+func (l *ledger) volume(h volume.Handle) *volumeEntry {
+	v, ok := l.volumes[h]
+	if !ok {
+		v = &volumeEntry{
+			keys: map[string]*keyEntry{}, calls: map[string]bool{}, free: make(chan struct{}),
+			forClaim: map[parked]struct{}{}, forState: map[parked]struct{}{},
+		}
+		l.volumes[h] = v
+	}
+	return v
+}
+
+func (l *ledger) entry(k volume.Key) *keyEntry {
+	v := l.volume(k.Handle)
+	e, ok := v.keys[k.Node]
+	if !ok {
+		e = &keyEntry{state: Absent, refs: map[types.UID]*ref{}}
+		v.keys[k.Node] = e
+	}
+	return e
+}
+
+// observe takes in a version of a VolumeAttachment, from the informer, a live
+// read or an answer to a write. Older versions than the one known are ignored,
+// so that the ledger always reads its own writes. fresh tells of something that
+// a backoff must not delay: a new VolumeAttachment, a deletion, a fence record
+// that came or went.
+func (l *ledger) observe(va *storagev1.VolumeAttachment, res resolution) (fresh bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, known := l.refs[va.UID]
+	switch {
+	case !known:
+		r = &ref{va: va}
+		l.refs[va.UID] = r
+		if pv := pvName(va); pv != "" {
+			if l.byPV[pv] == nil {
+				l.byPV[pv] = map[types.UID]*ref{}
+			}
+			l.byPV[pv][va.UID] = r
+		}
+		fresh = true
+	case r.gone || older(va, r.va):
+		return false
+	default:
+		fresh = (va.DeletionTimestamp != nil) != (r.va.DeletionTimestamp != nil) || volume.Fenced(va) != volume.Fenced(r.va)
+		r.va = va
+	}
+	if !r.resolved && res.ok {
+		r.resolved, r.key, fresh = true, res.key, true
+		l.entry(res.key).refs[va.UID] = r
+	}
+	if r.resolved && !r.intent && hasFinalizer(va.Finalizers, l.finalizer) {
+		l.inherit(r, res.exclusive)
+	}
+	return fresh
+}
+
+// inherit takes over an intent that this process did not write.
+func (l *ledger) inherit(r *ref, exclusive bool) {
+	r.intent = true
+	e := l.entry(r.key)
+	before := e.state
+	e.state = Inherit(before, r.va.Status.Attached)
+	e.inherited = true
+	e.exclusive = e.exclusive && before.MayHold() || exclusive
+	if before.MayHold() {
+		return
+	}
+	e.nodeID = r.va.Annotations[volume.AnnotationNodeID]
+	e.metadata = r.va.Status.AttachmentMetadata
+	e.pv = pvName(r.va)
+}
+
+// observeWrite takes in the answer to a write or a live read of a
+// VolumeAttachment that is known; one that was forgotten stays so.
+func (l *ledger) observeWrite(va *storagev1.VolumeAttachment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, ok := l.refs[va.UID]
+	if !ok || r.gone || older(va, r.va) {
+		return
+	}
+	r.va = va
+	if va.DeletionTimestamp != nil && len(va.Finalizers) == 0 {
+		r.gone = true
+	}
+}
+
+// setIntent notes that our finalizer is, or may be, on the VolumeAttachment.
+// It is called before the write, so that the informer cannot report as somebody
+// else's what is ours.
+func (l *ledger) setIntent(uid types.UID, intent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r, ok := l.refs[uid]; ok {
+		r.intent = intent
+	}
+}
+
+// vanished notes that the API no longer knows the VolumeAttachment.
+func (l *ledger) vanished(uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r, ok := l.refs[uid]; ok {
+		r.gone = true
+	}
+}
+
+// forget drops a VolumeAttachment whose deletion the informer saw. It returns
+// its key, where that is known.
+func (l *ledger) forget(uid types.UID) (key volume.Key, resolved bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, ok := l.refs[uid]
+	if !ok {
+		return volume.Key{}, false
+	}
+	delete(l.refs, uid)
+	if pv := pvName(r.va); pv != "" {
+		delete(l.byPV[pv], uid)
+		if len(l.byPV[pv]) == 0 {
+			delete(l.byPV, pv)
+		}
+	}
+	if !r.resolved {
+		return volume.Key{}, false
+	}
+	delete(l.entry(r.key).refs, uid)
+	l.prune(r.key)
+	return r.key, true
+}
+
+// prune drops what says no more than its absence would.
+func (l *ledger) prune(k volume.Key) {
+	v, ok := l.volumes[k.Handle]
+	if !ok {
+		return
+	}
+	if e, ok := v.keys[k.Node]; ok && len(e.refs) == 0 && e.state == Absent {
+		delete(v.keys, k.Node)
+	}
+	if len(v.keys) == 0 && len(v.calls) == 0 && v.fences == 0 && len(v.forClaim) == 0 {
+		delete(l.volumes, k.Handle)
+	}
+}
+
+// lookup returns the newest version of a VolumeAttachment and its key.
+func (l *ledger) lookup(uid types.UID) (va *storagev1.VolumeAttachment, key volume.Key, resolved, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, ok := l.refs[uid]
+	if !ok || r.gone {
+		return nil, volume.Key{}, false, false
+	}
+	return r.va, r.key, r.resolved, true
+}
+
+// pvOf names the PersistentVolume that a call for the key goes by: that of who
+// wants it, else of whoever names it, else that of the last publish.
+func (l *ledger) pvOf(k volume.Key) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v, ok := l.volumes[k.Handle]
+	if !ok || v.keys[k.Node] == nil {
+		return ""
+	}
+	e := v.keys[k.Node]
+	name := ""
+	for _, r := range sorted(e.refs) {
+		if toRef(r).wanted() {
+			return pvName(r.va)
+		}
+		if name == "" {
+			name = pvName(r.va)
+		}
+	}
+	if name == "" {
+		return e.pv
+	}
+	return name
+}
+
+// usersOf lists the VolumeAttachments that name a PersistentVolume.
+func (l *ledger) usersOf(pv string) []types.UID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var uids []types.UID
+	for uid, r := range l.byPV[pv] {
+		if !r.gone {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
+}
+
+// firstTold reports whether the message was not the last one said of the
+// VolumeAttachment, and notes it.
+func (l *ledger) firstTold(uid types.UID, message string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, ok := l.refs[uid]
+	if !ok || r.told == message {
+		return false
+	}
+	r.told = message
+	return true
+}
+
+// keysWhere lists the keys for which f holds. It looks at all of them: it is
+// for rare events of a node.
+func (l *ledger) keysWhere(f func(volume.Key, State) bool) []volume.Key {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var keys []volume.Key
+	for h, v := range l.volumes {
+		for node, e := range v.keys {
+			if k := (volume.Key{Handle: h, Node: node}); f(k, e.state) {
+				keys = append(keys, k)
+			}
+		}
+	}
+	return keys
+}
+
+func toRef(r *ref) Ref {
+	return Ref{
+		UID:       r.va.UID,
+		Deleting:  r.gone || r.va.DeletionTimestamp != nil,
+		Fenced:    volume.Fenced(r.va),
+		Intent:    r.intent && !r.gone,
+		Committed: r.va.Status.Attached,
+	}
+}
+
+func sorted(refs map[types.UID]*ref) []*ref {
+	list := make([]*ref, 0, len(refs))
+	for _, r := range refs {
+		list = append(list, r)
+	}
+	sort.Slice(list, func(i, j int) bool {
+		a, b := list[i].va, list[j].va
+		if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+			return a.CreationTimestamp.Before(&b.CreationTimestamp)
+		}
+		return a.UID < b.UID
+	})
+	return list
+}
+
+// older reports whether a is for certain an older version than b.
+func older(a, b *storagev1.VolumeAttachment) bool {
+	c, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	return err == nil && c < 0
+}
+
+func pvName(va *storagev1.VolumeAttachment) string {
+	if va.Spec.Source.PersistentVolumeName == nil {
+		return ""
+	}
+	return *va.Spec.Source.PersistentVolumeName
+}

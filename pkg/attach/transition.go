@@ -1,0 +1,256 @@
+package attach
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
+)
+
+// State is what is known of one volume on one node.
+type State string
+
+const (
+	// Absent: not published; unpublished with the driver's OK, or never tried.
+	Absent State = "Absent"
+	// Refused: tried from Absent, and the driver said that nothing happened. It
+	// keeps nobody away, but is unpublished once before the finalizer goes.
+	Refused State = "Refused"
+	// Publishing: ControllerPublishVolume is in flight.
+	Publishing State = "Publishing"
+	// Attached: the last call that ended was a publish, and it succeeded.
+	Attached State = "Attached"
+	// Uncertain: a call ended without telling what it did.
+	Uncertain State = "Uncertain"
+	// Unpublishing: ControllerUnpublishVolume is in flight.
+	Unpublishing State = "Unpublishing"
+	// Fenced: unpublished with the driver's OK under a fence record. The node
+	// may still have the volume mounted, so that it gets it back only after
+	// live reads show neither record nor hold.
+	Fenced State = "Fenced"
+)
+
+// states lists all of them, for metrics and tests.
+var states = [...]State{Absent, Refused, Publishing, Attached, Uncertain, Unpublishing, Fenced}
+
+// MayHold reports whether the node may have the volume, so that an exclusive
+// volume must not be published elsewhere.
+func (s State) MayHold() bool {
+	return s == Publishing || s == Attached || s == Uncertain || s == Unpublishing
+}
+
+func (s State) inFlight() bool { return s == Publishing || s == Unpublishing }
+
+// Ref is one VolumeAttachment of a key.
+type Ref struct {
+	UID types.UID
+	// Deleting: it has a deletionTimestamp, or is gone.
+	Deleting bool
+	// Fenced: it carries a fence record.
+	Fenced bool
+	// Intent: it carries our finalizer, or may, since a write of it got no answer.
+	Intent bool
+	// Committed: status.attached is true.
+	Committed bool
+}
+
+func (r Ref) wanted() bool { return !r.Deleting && !r.Fenced }
+
+// Other is the same volume on another node.
+type Other struct {
+	Node      string
+	State     State
+	Exclusive bool
+}
+
+// View is all that a decision about one key may depend on.
+type View struct {
+	State State
+	// Refs are the VolumeAttachments of the key, in a stable order.
+	Refs []Ref
+	// Others are the other nodes of the volume.
+	Others []Other
+	// Exclusive: the volume may be on one node only.
+	Exclusive bool
+	// NodeIDChanged: the node has another ID now than it was published with.
+	NodeIDChanged bool
+	// Held: the Node's hold names this volume as fenced.
+	Held bool
+	// HoldOff: the key is a former leader's, whose calls may still be in flight.
+	HoldOff bool
+}
+
+// Kind says what to do about a key.
+type Kind string
+
+const (
+	// Nothing: what is there is what is wanted.
+	Nothing Kind = "Nothing"
+	// Publish: for the first time, the intent is still to be written.
+	Publish Kind = "Publish"
+	// Republish: not for the first time, so only after live reads.
+	Republish Kind = "Republish"
+	// Commit: the volume is there; a VolumeAttachment does not say so yet.
+	Commit Kind = "Commit"
+	// Unpublish: by the node ID that it was published with.
+	Unpublish Kind = "Unpublish"
+	// Release: take our finalizer off a VolumeAttachment that is being deleted.
+	Release Kind = "Release"
+	// AwaitCall: a call for the key is in flight.
+	AwaitCall Kind = "AwaitCall"
+	// AwaitDetach: Action.Node may have the exclusive volume.
+	AwaitDetach Kind = "AwaitDetach"
+	// AwaitNode: the Node's hold has to come off first.
+	AwaitNode Kind = "AwaitNode"
+	// AwaitHoldOff: calls of a former leader may be in flight.
+	AwaitHoldOff Kind = "AwaitHoldOff"
+)
+
+// Detaches reports whether the work belongs to the detach lane.
+func (k Kind) Detaches() bool { return k == Unpublish || k == Release }
+
+// Waits reports whether there is nothing to do but wait for a change.
+func (k Kind) Waits() bool {
+	switch k {
+	case Nothing, AwaitCall, AwaitDetach, AwaitNode, AwaitHoldOff:
+		return true
+	default:
+		return false
+	}
+}
+
+// Action is the answer of Decide.
+type Action struct {
+	Kind Kind
+	// UID names the VolumeAttachment that the action is for; empty where
+	// nobody asks any more and the volume is still there.
+	UID types.UID
+	// Node is the other node of AwaitDetach.
+	Node string
+}
+
+// Decide tells the next step for a key. It is pure, and it is the only place
+// that allows a call to the driver.
+func Decide(v View) Action {
+	if v.State.inFlight() {
+		return Action{Kind: AwaitCall}
+	}
+	var wanted, leaving []Ref
+	keeper, fenced := false, false
+	for _, r := range v.Refs {
+		switch {
+		case r.wanted():
+			wanted = append(wanted, r)
+			keeper = keeper || r.Intent
+		case r.Deleting && r.Intent:
+			leaving = append(leaving, r)
+		case r.Fenced && !r.Deleting:
+			fenced = true
+		}
+	}
+	if len(leaving) > 0 {
+		return decideLeaving(v, leaving[0], keeper)
+	}
+	if len(wanted) > 0 {
+		return decideWanted(v, wanted, keeper)
+	}
+	// A fenced VolumeAttachment that is not being deleted is Fence's to unpublish.
+	if fenced || v.State == Absent || v.State == Fenced {
+		return Action{Kind: Nothing}
+	}
+	return unpublish(v, "")
+}
+
+// decideLeaving is about a VolumeAttachment that is being deleted. Where
+// another one wants the same volume on the same node and says so durably, it
+// goes without a call.
+func decideLeaving(v View, r Ref, keeper bool) Action {
+	if keeper || v.State == Absent || v.State == Fenced {
+		return Action{Kind: Release, UID: r.UID}
+	}
+	return unpublish(v, r.UID)
+}
+
+func unpublish(v View, uid types.UID) Action {
+	if v.HoldOff {
+		return Action{Kind: AwaitHoldOff, UID: uid}
+	}
+	return Action{Kind: Unpublish, UID: uid}
+}
+
+// decideWanted is about a key that somebody wants and nobody is leaving.
+func decideWanted(v View, wanted []Ref, keeper bool) Action {
+	first := wanted[0]
+	if v.State == Attached {
+		if v.NodeIDChanged && !keeper {
+			return unpublish(v, first.UID)
+		}
+		for _, r := range wanted {
+			switch {
+			case !r.Intent && v.Held:
+				return Action{Kind: AwaitNode, UID: r.UID}
+			case !r.Intent || !r.Committed:
+				return Action{Kind: Commit, UID: r.UID}
+			}
+		}
+		return Action{Kind: Nothing}
+	}
+	if v.HoldOff {
+		return Action{Kind: AwaitHoldOff, UID: first.UID}
+	}
+	if v.NodeIDChanged && v.State == Uncertain {
+		return Action{Kind: Unpublish, UID: first.UID}
+	}
+	if v.Held {
+		return Action{Kind: AwaitNode, UID: first.UID}
+	}
+	for _, o := range v.Others {
+		if o.State.MayHold() && (v.Exclusive || o.Exclusive) {
+			return Action{Kind: AwaitDetach, UID: first.UID, Node: o.Node}
+		}
+	}
+	if v.State == Absent {
+		return Action{Kind: Publish, UID: first.UID}
+	}
+	return Action{Kind: Republish, UID: first.UID}
+}
+
+// AfterPublish is the state after a publish that began in state before.
+func AfterPublish(before State, o volume.Outcome) State {
+	switch {
+	case o == volume.OutcomeOK:
+		return Attached
+	case o == volume.OutcomeUncertain || before.MayHold():
+		return Uncertain
+	default:
+		return Refused
+	}
+}
+
+// AfterUnpublish is the state after an unpublish that began in state before;
+// fenced tells whether the key had a fence record. A failed one does not put a
+// volume where it was not.
+func AfterUnpublish(before State, o volume.Outcome, fenced bool) State {
+	switch {
+	case o == volume.OutcomeOK && fenced:
+		return Fenced
+	case o == volume.OutcomeOK:
+		return Absent
+	case before.MayHold():
+		return Uncertain
+	default:
+		return before
+	}
+}
+
+// Inherit is the state after a VolumeAttachment was seen with our finalizer
+// that this process did not write: a former leader's or another process's.
+func Inherit(before State, committed bool) State {
+	switch {
+	case before.MayHold():
+		return before
+	case committed:
+		return Attached
+	default:
+		return Uncertain
+	}
+}

@@ -1,0 +1,100 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
+)
+
+// errNoNodeID: nothing tells by which ID the volume was published.
+var errNoNodeID = errors.New("the node ID it was published with is not recorded on the VolumeAttachment and the node is not registered")
+
+// unpublish makes the call by the node ID that the volume was published with,
+// whatever has become of the Node, and notes in the ledger what it left behind.
+// An error of any kind, NotFound included, leaves the finalizer where it is:
+// CSI demands OK for a volume that is not published.
+func (c *Controller) unpublish(ctx context.Context, cl *claim) error {
+	s := cl.step
+	nodeID := s.nodeID
+	if nodeID == "" {
+		nodeID = s.facts.nodeID
+	}
+	if nodeID == "" {
+		return fmt.Errorf("volume on node %s: %w", s.key.Node, errNoNodeID)
+	}
+	req := &csi.ControllerUnpublishVolumeRequest{VolumeId: string(s.key.Handle), NodeId: nodeID}
+	if err := c.unpublishSecrets(ctx, s.key, req); err != nil {
+		return err
+	}
+	if err := c.mayAct(); err != nil {
+		return err
+	}
+	cl.begin(Unpublishing, nil)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	_, err := c.cfg.Driver.ControllerUnpublish(ctx, req)
+	outcome := volume.OutcomeOf(err)
+	after := AfterUnpublish(cl.before, outcome, s.fenced)
+	if after.MayHold() {
+		cl.end(after, s.metadata)
+	} else {
+		cl.end(after, nil)
+	}
+	c.metrics.operation("unpublish", outcome)
+	if err != nil {
+		return fmt.Errorf("unpublishing volume: %w", err)
+	}
+	return nil
+}
+
+// unpublishSecrets fills in the secret that the PersistentVolume names. Where
+// the PersistentVolume is gone, the driver has to do without.
+func (c *Controller) unpublishSecrets(ctx context.Context, k volume.Key, req *csi.ControllerUnpublishVolumeRequest) error {
+	name := c.ledger.pvOf(k)
+	pv, err := c.pvs.Get(name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading PersistentVolume %s: %w", name, err)
+	case pv.Spec.CSI == nil || pv.Spec.CSI.VolumeHandle != string(k.Handle):
+		return nil
+	}
+	req.Secrets, err = c.secrets(ctx, pv)
+	return err
+}
+
+// letGo carries out Release: the finalizer comes off, and if that was not the
+// last one, the status is told that the volume is detached.
+func (c *Controller) letGo(ctx context.Context, cl *claim) error {
+	va := cl.step.va
+	if !hasFinalizer(va.Finalizers, c.finalizer) {
+		live, err := c.liveVA(ctx, va.Name, va.UID)
+		if err != nil {
+			return err
+		}
+		va = live
+	}
+	if hasFinalizer(va.Finalizers, c.finalizer) {
+		got, err := c.patchVA(ctx, va, true, object{"finalizers": without(va.Finalizers, c.finalizer)}, nil)
+		if err != nil {
+			return fmt.Errorf("removing finalizer: %w", err)
+		}
+		va = got
+	}
+	c.ledger.setIntent(va.UID, false)
+	if len(va.Finalizers) == 0 {
+		c.ledger.vanished(va.UID)
+		return nil
+	}
+	_, err := c.patchVA(ctx, va, false, nil, object{"attached": false, "detachError": nil, "attachmentMetadata": nil}, "status")
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("the volume is detached, but writing so failed: %w", err)
+	}
+	return nil
+}
