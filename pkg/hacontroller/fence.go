@@ -1,0 +1,124 @@
+package hacontroller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"runtime/debug"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/klog/v2"
+)
+
+const (
+	fenceAgainFirst = time.Second
+	fenceAgainMax   = time.Minute
+)
+
+// fence starts the fences that are due, each on its own: the storage may take
+// long, and neither the node's other walks nor its other volumes wait for it.
+// Where there is a kubelet it is asked too, since its unmount is what many a
+// storage waits for.
+func (hac *haController) fence(ctx context.Context, l *live, w *walk, d decision) (result, error) {
+	if !hac.leads() {
+		return result{}, errNotLeader
+	}
+	now := hac.clock.Now()
+	t := w.track
+	t.mu.Lock()
+	for _, va := range w.vas {
+		f := t.fences[va.UID]
+		if f.acked || f.running || now.Before(f.next) {
+			continue
+		}
+		f.running = true
+		t.fences[va.UID] = f
+		hac.calls.Go(func() { hac.fenceOne(ctx, w, va) })
+	}
+	t.mu.Unlock()
+
+	v := hac.view(w, l)
+	if v.nodeReady {
+		for _, p := range v.pods {
+			if p.due(now) {
+				return result{again: true}, hac.ask(ctx, w)
+			}
+		}
+	}
+	return result{wait: fenceWait(v)}, nil
+}
+
+// fenceOne calls the Fencer for one attachment and wakes the node with the
+// answer.
+func (hac *haController) fenceOne(ctx context.Context, w *walk, va *storagev1.VolumeAttachment) {
+	err := hac.callFencer(ctx, va)
+	now := hac.clock.Now()
+	t := w.track
+	t.mu.Lock()
+	f := t.fences[va.UID]
+	f.running, f.acked = false, err == nil
+	f.tries++
+	pause := doubling(fenceAgainFirst, fenceAgainMax, f.tries-1)
+	f.next = now.Add(pause)
+	t.fences[va.UID] = f
+	all := true
+	for _, other := range w.vas {
+		all = all && t.fences[other.UID].acked
+	}
+	t.mu.Unlock()
+
+	switch {
+	case ctx.Err() != nil:
+		return
+	case errors.Is(err, errNotLeader):
+		hac.queue.AddAfter(w.node, hac.interval)
+		return
+	case err != nil:
+		hac.fenceFailed(ctx, w, va, err, f.tries, pause)
+		hac.queue.AddAfter(w.node, pause)
+		return
+	}
+	if all {
+		hac.reached(ctx, t, w.pvs(), MilestoneFenced)
+	}
+	hac.queue.Add(w.node)
+}
+
+// callFencer makes one bounded call, when there is room for it.
+func (hac *haController) callFencer(ctx context.Context, va *storagev1.VolumeAttachment) (err error) {
+	select {
+	case hac.fenceSlots <- struct{}{}:
+		defer func() { <-hac.fenceSlots }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			hac.metrics.panics.Inc()
+			err = fmt.Errorf("fencing %s: panic: %v\n%s", va.Name, r, debug.Stack())
+		}
+	}()
+	if !hac.leads() {
+		return errNotLeader
+	}
+	ctx, cancel := context.WithTimeout(ctx, hac.fenceTimeout)
+	defer cancel()
+	return hac.fencer.Fence(ctx, va.DeepCopy())
+}
+
+// fenceFailed makes a fence that is not acknowledged seen: at first, and then
+// each time the number of tries has doubled.
+func (hac *haController) fenceFailed(ctx context.Context, w *walk, va *storagev1.VolumeAttachment, err error, tries int, pause time.Duration) {
+	klog.FromContext(ctx).Error(err, "Failed to fence a volume, will retry", "volumeAttachment", va.Name, "tries", tries, "after", pause)
+	if bits.OnesCount(uint(tries)) != 1 {
+		return
+	}
+	const format = "Volume %s is not cut off from node %s yet, nothing is deleted before; tries: %d; the storage says: %v"
+	hac.event(va, v1.EventTypeWarning, FenceFailedEventReason, format, pvOf(va), w.node, tries, err)
+	for _, pod := range w.pods {
+		hac.event(pod, v1.EventTypeWarning, FenceFailedEventReason, format, pvOf(va), w.node, tries, err)
+	}
+}

@@ -1,0 +1,95 @@
+package hacontroller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// live is one node as it was read just now, past every cache.
+type live struct {
+	// node is nil when the Node object does not exist.
+	node *v1.Node
+	pods map[types.UID]*v1.Pod
+
+	mu  sync.Mutex
+	vas map[types.UID]*storagev1.VolumeAttachment
+}
+
+// putVA keeps what a write answered, which is as good as a read.
+func (l *live) putVA(va *storagev1.VolumeAttachment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.vas[va.UID] = va
+}
+
+// readLive reads the node, all its pods in one list, and the attachments, all
+// at once: it stands before every step, so it is on the way of every failover.
+func (hac *haController) readLive(ctx context.Context, node string, vaNames []string) (*live, error) {
+	ctx, cancel := context.WithTimeout(ctx, DefaultRequestTimeout)
+	defer cancel()
+	l := &live{pods: map[types.UID]*v1.Pod{}, vas: map[types.UID]*storagev1.VolumeAttachment{}}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(callsPerNode)
+	g.Go(func() error {
+		n, err := hac.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("reading node %s: %w", node, err)
+		}
+		l.node = n
+		return nil
+	})
+	g.Go(func() error {
+		pods, err := hac.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
+		})
+		if err != nil {
+			return fmt.Errorf("listing the pods of node %s: %w", node, err)
+		}
+		for i := range pods.Items {
+			if pod := &pods.Items[i]; pod.Spec.NodeName == node {
+				l.pods[pod.UID] = pod
+			}
+		}
+		return nil
+	})
+	for _, name := range vaNames {
+		g.Go(func() error {
+			va, err := hac.liveVA(ctx, name)
+			if err != nil || va == nil {
+				return err
+			}
+			l.putVA(va)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// liveVA reads one VolumeAttachment; nil where there is none.
+func (hac *haController) liveVA(ctx context.Context, name string) (*storagev1.VolumeAttachment, error) {
+	ctx, cancel := context.WithTimeout(ctx, DefaultRequestTimeout)
+	defer cancel()
+	va, err := hac.client.StorageV1().VolumeAttachments().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading VolumeAttachment %s: %w", name, err)
+	}
+	return va, nil
+}

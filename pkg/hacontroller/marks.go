@@ -1,0 +1,154 @@
+package hacontroller
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+)
+
+// mark is one failing PersistentVolume that was told of and is not settled. It
+// is bound to the attachments that it was told about: one that replaces them
+// needs a new word.
+type mark struct {
+	pv       string
+	received time.Time
+	// vas are the attachments meant, and the node of each.
+	vas map[types.UID]string
+	// vaName and pods are bound when the sender vouches: then nobody is asked
+	// again what to move.
+	vaName string
+	pods   sets.Set[types.UID]
+	// drained is when the last pod was seen gone from a Ready node; from then on
+	// the ordinary detach is only watched.
+	drained time.Time
+}
+
+func (m *mark) on(node string) bool {
+	for _, n := range m.vas {
+		if n == node {
+			return true
+		}
+	}
+	return false
+}
+
+// mark takes in a failing name. A name that means nothing is dropped here.
+func (hac *haController) mark(ctx context.Context, pv string) {
+	logger := klog.FromContext(ctx).WithValues("persistentVolume", pv)
+	m := &mark{pv: pv, received: hac.clock.Now()}
+	var why string
+	if hac.targeter == nil {
+		why = hac.bindVouched(ctx, m)
+	} else {
+		why = hac.bindTargets(m)
+	}
+	if why != "" {
+		logger.Info("Ignored a failing volume", "reason", why)
+		return
+	}
+	hac.mu.Lock()
+	if old := hac.marks[pv]; old != nil && sameAttachment(old, m) {
+		m.received = old.received
+		m.pods = m.pods.Union(old.pods)
+	}
+	hac.marks[pv] = m
+	hac.mu.Unlock()
+	logger.V(2).Info("Took in a failing volume", "attachments", len(m.vas))
+	for _, node := range m.vas {
+		hac.queue.Add(node)
+	}
+}
+
+// sameAttachment reports whether both marks were bound to a common attachment.
+func sameAttachment(a, b *mark) bool {
+	for uid := range a.vas {
+		if _, ok := b.vas[uid]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// bindTargets binds m to the attachments of its volume in the closure.
+func (hac *haController) bindTargets(m *mark) (why string) {
+	targets, ok := hac.targeter.Targets(m.pv)
+	if !ok {
+		return "it is not to be moved"
+	}
+	m.vas = map[types.UID]string{}
+	for _, t := range targets {
+		if t.PV == m.pv {
+			m.vas[t.VolumeAttachmentUID] = t.Node
+		}
+	}
+	if len(m.vas) == 0 {
+		return "it has no attachment"
+	}
+	return ""
+}
+
+// marksOn lists the marks that concern node.
+func (hac *haController) marksOn(node string) []*mark {
+	hac.mu.Lock()
+	defer hac.mu.Unlock()
+	var marks []*mark
+	for _, m := range hac.marks {
+		if m.on(node) {
+			marks = append(marks, m)
+		}
+	}
+	return marks
+}
+
+// drop forgets m, unless a newer word about the same volume took its place.
+func (hac *haController) drop(m *mark) {
+	hac.mu.Lock()
+	defer hac.mu.Unlock()
+	if hac.marks[m.pv] == m {
+		delete(hac.marks, m.pv)
+	}
+}
+
+// dropGone drops the marks on node whose attachments no longer exist, and says
+// how many are left. It writes nothing, so followers call it too: what they
+// remember must not outlive what it was about.
+func (hac *haController) dropGone(ctx context.Context, node string) (left int) {
+	live := sets.New[types.UID]()
+	for _, m := range hac.marksOn(node) {
+		for _, va := range hac.attachments(vasByPV, m.pv) {
+			live.Insert(va.UID)
+		}
+	}
+	for _, m := range hac.marksOn(node) {
+		gone := true
+		for uid := range m.vas {
+			gone = gone && !live.Has(uid)
+		}
+		if !gone {
+			left++
+			continue
+		}
+		klog.FromContext(ctx).V(2).Info("Dropped a failing volume, its attachment is gone", "persistentVolume", m.pv)
+		hac.drop(m)
+	}
+	return left
+}
+
+// wakeIfActive queues a node that has unsettled work.
+func (hac *haController) wakeIfActive(node string) {
+	hac.mu.Lock()
+	active := false
+	for _, m := range hac.marks {
+		active = active || m.on(node)
+	}
+	for _, t := range hac.tracks {
+		active = active || t.node == node
+	}
+	hac.mu.Unlock()
+	if active {
+		hac.queue.Add(node)
+	}
+}

@@ -1,0 +1,157 @@
+package hacontroller
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// The milestones of a walk, in their order; label of the histogram.
+const (
+	MilestoneHeld       = "held"
+	MilestoneAsked      = "asked"
+	MilestoneRecorded   = "recorded"
+	MilestoneFenced     = "fenced"
+	MilestonePodDeleted = "pod-deleted"
+	MilestonePodsGone   = "pods-gone"
+	MilestoneVADeleted  = "va-deleted"
+	MilestoneDone       = "done"
+)
+
+// StepEvent is one milestone of one walk, told once.
+type StepEvent struct {
+	// Step is a Milestone constant.
+	Step string
+	Node string
+	// PVs are the volumes of the closure.
+	PVs []string
+	// At is when the step was acknowledged, by the controller's clock, and
+	// Since the time from the signal until then.
+	At    time.Time
+	Since time.Duration
+}
+
+// track is what one process remembers of a walk between passes: when something
+// was tried. Losing it costs time and nothing else.
+type track struct {
+	node     string
+	received time.Time
+
+	mu   sync.Mutex
+	seen map[string]time.Duration
+	// askedSince is when this round of asking began, zero before it.
+	askedSince time.Time
+	// notBefore is when the next round may begin, after rounds that ended.
+	notBefore time.Time
+	rounds    int
+	asks      map[types.UID]ask
+	fences    map[types.UID]fencing
+	// finishing: only the end of these attachments is still waited for.
+	finishing bool
+	vas       []types.UID
+	pvs       []string
+}
+
+// finish remembers what to wait for, and to name, at the end of w.
+func (t *track) finish(w *walk) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.finishing = true
+	t.pvs = w.pvs()
+	t.vas = t.vas[:0]
+	for _, target := range w.targets {
+		t.vas = append(t.vas, target.VolumeAttachmentUID)
+	}
+}
+
+func (t *track) isFinishing() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.finishing
+}
+
+// ask is the last eviction tried for a pod.
+type ask struct {
+	tries  int
+	next   time.Time
+	reason Reason // why it was not accepted; "" when it was
+}
+
+// fencing is the state of one attachment's fence.
+type fencing struct {
+	running, acked bool
+	tries          int
+	next           time.Time
+}
+
+// track finds or begins the memory of the walk that is known by key.
+func (hac *haController) track(key types.UID, node string, received time.Time) *track {
+	hac.mu.Lock()
+	defer hac.mu.Unlock()
+	t := hac.tracks[key]
+	if t == nil {
+		t = &track{
+			node: node, received: received,
+			seen: map[string]time.Duration{}, asks: map[types.UID]ask{}, fences: map[types.UID]fencing{},
+		}
+		hac.tracks[key] = t
+	}
+	return t
+}
+
+// pruneTracks forgets the walks of node that are not in keep.
+func (hac *haController) pruneTracks(node string, keep map[types.UID]bool) {
+	hac.mu.Lock()
+	defer hac.mu.Unlock()
+	for key, t := range hac.tracks {
+		if t.node == node && !keep[key] {
+			delete(hac.tracks, key)
+		}
+	}
+}
+
+// reached tells of a milestone, once per walk.
+func (hac *haController) reached(ctx context.Context, t *track, pvs []string, step string) {
+	now := hac.clock.Now()
+	since := now.Sub(t.received)
+	t.mu.Lock()
+	_, known := t.seen[step]
+	if !known {
+		t.seen[step] = since
+	}
+	t.mu.Unlock()
+	if known {
+		return
+	}
+	hac.metrics.steps.WithLabelValues(step).Observe(since.Seconds())
+	klog.FromContext(ctx).Info("Failover step", "step", step, "persistentVolumes", pvs, "sinceSignal", since)
+	if hac.observer != nil {
+		hac.observer(StepEvent{Step: step, Node: t.node, PVs: pvs, At: now, Since: since})
+	}
+}
+
+// timeline is the walk so far, for its last log line.
+func (t *track) timeline() map[string]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make(map[string]string, len(t.seen))
+	for step, d := range t.seen {
+		out[step] = d.Round(time.Millisecond).String()
+	}
+	return out
+}
+
+// doubling is first*2^n, at most limit.
+func doubling(first, limit time.Duration, n int) time.Duration {
+	d := first
+	for range n {
+		if d >= limit {
+			break
+		}
+		d *= 2
+	}
+	return min(d, limit)
+}
