@@ -1,0 +1,84 @@
+// Package controller is the Controller service of the simulated driver.
+package controller
+
+import (
+	"context"
+	"errors"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/health"
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
+)
+
+// Config of a Server.
+type Config struct {
+	Store  *state.Store
+	Health health.Dialect
+}
+
+// Server answers for all volumes.
+type Server struct {
+	csi.UnimplementedControllerServer
+	store  *state.Store
+	health health.Dialect
+}
+
+// New makes it.
+func New(cfg Config) (*Server, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("the controller service needs a store")
+	}
+	if _, err := health.Parse(string(cfg.Health)); err != nil {
+		return nil, err
+	}
+	return &Server{store: cfg.Store, health: cfg.Health}, nil
+}
+
+// ControllerGetCapabilities tells what there is.
+func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	types := []csi.ControllerServiceCapability_RPC_Type{
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
+		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
+		csi.ControllerServiceCapability_RPC_PUBLISH_READONLY,
+		csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
+		csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES,
+		csi.ControllerServiceCapability_RPC_GET_VOLUME,
+		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+	}
+	switch s.health {
+	case health.Legacy:
+		types = append(types, health.ControllerVolumeCondition)
+	case health.V113:
+		types = append(types,
+			csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH,
+			csi.ControllerServiceCapability_RPC_LIST_VOLUME_HEALTH)
+	}
+	response := &csi.ControllerGetCapabilitiesResponse{}
+	for _, kind := range types {
+		response.Capabilities = append(response.Capabilities, &csi.ControllerServiceCapability{
+			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: kind}},
+		})
+	}
+	return response, nil
+}
+
+// failure gives an error of the store its code.
+func failure(err error) error {
+	code := codes.Internal
+	switch {
+	case errors.Is(err, state.ErrNotFound):
+		code = codes.NotFound
+	case errors.Is(err, state.ErrConflict):
+		code = codes.AlreadyExists
+	case errors.Is(err, state.ErrInUse):
+		code = codes.FailedPrecondition
+	case errors.Is(err, context.DeadlineExceeded):
+		code = codes.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	}
+	return status.Error(code, err.Error())
+}

@@ -1,0 +1,41 @@
+// Package identity is the Identity service of the simulated driver.
+package identity
+
+import (
+	"context"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// Version is what the driver calls its own version.
+const Version = "1.0.0"
+
+// Server tells who the driver is.
+type Server struct {
+	csi.UnimplementedIdentityServer
+	name string
+}
+
+// New makes it for a driver of that name.
+func New(name string) *Server { return &Server{name: name} }
+
+// GetPluginInfo tells the name.
+func (s *Server) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: s.name, VendorVersion: Version}, nil
+}
+
+// GetPluginCapabilities tells that there is a controller service, in a node's
+// process too: it speaks for the driver.
+func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
+		Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{
+			Type: csi.PluginCapability_Service_CONTROLLER_SERVICE,
+		}},
+	}}}, nil
+}
+
+// Probe tells that the driver is ready; before that nobody listens.
+func (s *Server) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
+}

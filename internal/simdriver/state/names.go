@@ -1,0 +1,37 @@
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+)
+
+// idPrefix starts every volume ID.
+const idPrefix = "vol-"
+
+var (
+	plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$`)
+	nodeName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,191}$`)
+)
+
+// VolumeID is the ID of the volume of that name. It depends on the name alone,
+// which makes CreateVolume idempotent without an index, and lets a person write
+// a PersistentVolume by hand. Names that make no good file name are hashed. IDs
+// stay within the 128 bytes of the CSI size limit.
+func VolumeID(name string) string {
+	if plainName.MatchString(name) {
+		return idPrefix + name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return idPrefix + hex.EncodeToString(sum[:16])
+}
+
+// validID says whether id could be one of ours. Everything else is a volume that
+// does not exist, never a path.
+func validID(id string) bool {
+	return len(id) > len(idPrefix) && id[:len(idPrefix)] == idPrefix && plainName.MatchString(id[len(idPrefix):])
+}
+
+// ValidNodeID says whether a node may be called so: like a Kubernetes node, and
+// at most 192 bytes, the limit of CSI.
+func ValidNodeID(id string) bool { return nodeName.MatchString(id) }
