@@ -1,0 +1,190 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
+
+	"github.com/ha-sidecar/ha-sidecar/internal/kube"
+	"github.com/ha-sidecar/ha-sidecar/pkg/attach"
+	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient"
+	"github.com/ha-sidecar/ha-sidecar/pkg/failover"
+	"github.com/ha-sidecar/ha-sidecar/pkg/hacontroller"
+	"github.com/ha-sidecar/ha-sidecar/pkg/health"
+)
+
+// Names of controllers, as --controllers and the logs know them.
+const (
+	controllerHealth       = "health"
+	controllerFailover     = "failover"
+	controllerAttacher     = "attacher"
+	controllerHAController = "hacontroller"
+)
+
+// legacyLeases are the locks of the sidecars that a controller replaces: held
+// too, so that an old one never acts beside it. The order is fixed, so that two
+// processes never wait for each other.
+var legacyLeases = []struct{ controller, prefix string }{
+	{controllerAttacher, "external-attacher-leader-"},
+	{controllerHealth, "external-health-monitor-leader-"},
+}
+
+func controllerNames() string {
+	return strings.Join([]string{controllerHealth, controllerFailover, controllerAttacher}, ", ")
+}
+
+// enabledControllers resolves --controllers as kube-controller-manager does: a
+// name, "-name", and "*" for all that are not taken out.
+func enabledControllers(selection []string) ([]string, error) {
+	known := []string{controllerHealth, controllerFailover, controllerAttacher}
+	var enabled []string
+	for _, s := range selection {
+		if name := strings.TrimPrefix(s, "-"); s != "*" && !slices.Contains(known, name) {
+			return nil, fmt.Errorf("--controllers: no controller %q; there are %s", name, controllerNames())
+		}
+	}
+	for _, name := range known {
+		on := slices.Contains(selection, "*") || slices.Contains(selection, name)
+		if on && !slices.Contains(selection, "-"+name) {
+			enabled = append(enabled, name)
+		}
+	}
+	if len(enabled) == 0 {
+		return nil, fmt.Errorf("--controllers=%s runs nothing; there are %s", strings.Join(selection, ","), controllerNames())
+	}
+	if slices.Contains(enabled, controllerFailover) && !slices.Contains(enabled, controllerHealth) {
+		return nil, errors.New("--controllers: failover needs health, which gives it its verdicts")
+	}
+	return enabled, nil
+}
+
+// deps is what controllers are made from.
+type deps struct {
+	opts     *Options
+	driver   *csiclient.Client
+	clients  *kube.Clients
+	shared   informers.SharedInformerFactory
+	leases   cache.SharedIndexInformer
+	recorder record.EventRecorder
+	registry metrics.KubeRegistry
+	leader   hacontroller.LeaderElector
+}
+
+// part is a controller that is ready to run.
+type part struct {
+	name string
+	run  func(context.Context) error
+}
+
+// build makes the enabled controllers: the whole table. Each takes its
+// informers in its constructor, so that they are warm before the election.
+func build(d deps, enabled []string) ([]part, error) {
+	var parts []part
+	var monitor *health.Monitor
+	var attacher *attach.Controller
+	var err error
+	if slices.Contains(enabled, controllerAttacher) {
+		if attacher, err = newAttacher(d); err != nil {
+			return nil, fmt.Errorf("making the attacher: %w", err)
+		}
+		parts = append(parts, part{controllerAttacher, attacher.Run})
+	}
+	if slices.Contains(enabled, controllerHealth) {
+		if monitor, err = newHealth(d); err != nil {
+			return nil, fmt.Errorf("making the health controller: %w", err)
+		}
+		parts = append(parts, part{controllerHealth, monitor.Run})
+	}
+	if slices.Contains(enabled, controllerFailover) && d.opts.Failover.Mode != string(failover.ModeOff) {
+		more, err := newFailover(d, monitor, attacher)
+		if err != nil {
+			return nil, fmt.Errorf("making the failover controller: %w", err)
+		}
+		parts = append(parts, more...)
+	}
+	return parts, nil
+}
+
+func newAttacher(d deps) (*attach.Controller, error) {
+	o := d.opts
+	return attach.New(attach.Config{
+		DriverName: d.driver.Name(), Driver: guarded{d.driver, d.leader},
+		Capabilities:  func() attach.Capabilities { return publishCapabilities(d.driver.Capabilities()) },
+		Trivial:       !attachable(d.driver.Capabilities()),
+		DefaultFSType: o.Attacher.DefaultFSType,
+		Client:        d.clients.Work, Informers: d.shared, Recorder: d.recorder, Registry: d.registry,
+		Clock: clock.RealClock{}, IsLeader: d.leader.IsLeader,
+		Workers:            pick(o.Attacher.WorkerThreads, o.WorkerThreads),
+		Timeout:            pick(o.Attacher.Timeout, o.Timeout),
+		RetryIntervalStart: pick(o.Attacher.RetryIntervalStart, o.RetryIntervalStart),
+		RetryIntervalMax:   pick(o.Attacher.RetryIntervalMax, o.RetryIntervalMax),
+		HoldOff:            o.attachHoldOff(),
+	})
+}
+
+func newHealth(d deps) (*health.Monitor, error) {
+	h := d.opts.Health
+	return health.New(health.Config{
+		DriverName: d.driver.Name(), Sweeper: d.driver,
+		Client: d.clients.Work, Informers: d.shared, LeaseInformer: d.leases,
+		Recorder: d.recorder, Registry: d.registry, Clock: clock.RealClock{},
+		Interval: h.Interval, Confirmations: h.Confirmations, ConfirmAfter: h.ConfirmAfter,
+		SuspectFor: h.SuspectFor, LegacyAbnormal: health.LegacyAbnormal(h.LegacyAbnormal), LeaseGrace: h.LeaseGrace,
+	})
+}
+
+// newFailover makes the two ends of the failing-PV channel. Without the
+// attacher nothing can be fenced, and hacontroller is left out: it would have
+// no walk to do.
+func newFailover(d deps, monitor *health.Monitor, attacher *attach.Controller) ([]part, error) {
+	failing := make(chan string)
+	decider, err := failover.New(failover.Config{
+		Policy: d.opts.policy(d.driver.Name()), Verdicts: monitor, Informers: d.shared,
+		Failing: failing, Recorder: d.recorder, Registry: d.registry, Clock: clock.RealClock{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	parts := []part{{controllerFailover, decider.Run}}
+	if attacher == nil {
+		return parts, nil
+	}
+	f := d.opts.Failover
+	options := []hacontroller.Option{
+		hacontroller.WithAttacherName(d.driver.Name()),
+		hacontroller.WithEventRecorder(d.recorder),
+		hacontroller.WithLeaderElector(d.leader),
+		hacontroller.WithInformerFactory(d.shared),
+		hacontroller.WithTargets(decider),
+		hacontroller.WithStrictScope(),
+		hacontroller.WithRecovery(monitor.Recovered),
+		hacontroller.WithRegistry(d.registry),
+		hacontroller.WithEvictDeadline(f.EvictDeadline),
+		hacontroller.WithEvictGraceMax(f.EvictGraceMax),
+	}
+	if f.OverridePDB {
+		options = append(options, hacontroller.WithOverridePDB())
+	}
+	if f.Fence == string(failover.FenceUnpublish) {
+		options = append(options, hacontroller.WithFencer(unpublishFence{attacher}))
+	}
+	mover := hacontroller.NewHAController(d.driver.Name(), d.clients.Work, failing, options...)
+	return append(parts, part{controllerHAController, mover.Run}), nil
+}
+
+// pick returns own unless it is unset.
+func pick[T comparable](own, common T) T {
+	var unset T
+	if own == unset {
+		return common
+	}
+	return own
+}

@@ -1,0 +1,170 @@
+package app
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/failover"
+	"github.com/ha-sidecar/ha-sidecar/pkg/health"
+)
+
+// Options are the command line.
+type Options struct {
+	CSIAddress         string
+	CSIMaxReceiveBytes int
+	Kubeconfig         string
+	KubeAPIQPS         float32
+	KubeAPIBurst       int
+	Controllers        []string
+
+	Timeout            time.Duration
+	WorkerThreads      int
+	RetryIntervalStart time.Duration
+	RetryIntervalMax   time.Duration
+	Attacher           AttacherOptions
+
+	Health   HealthOptions
+	Failover FailoverOptions
+	Leader   LeaderOptions
+
+	HTTPEndpoint string
+	MetricsPath  string
+	DrainTimeout time.Duration
+	Logs         *logsapi.LoggingConfiguration
+}
+
+// AttacherOptions override the plain flags for the attacher alone; zero means
+// "as the plain flag says".
+type AttacherOptions struct {
+	Timeout            time.Duration
+	WorkerThreads      int
+	RetryIntervalStart time.Duration
+	RetryIntervalMax   time.Duration
+	DefaultFSType      string
+}
+
+// HealthOptions configure health.
+type HealthOptions struct {
+	Interval       time.Duration
+	Confirmations  int
+	ConfirmAfter   time.Duration
+	SuspectFor     time.Duration
+	LegacyAbnormal string
+	LeaseGrace     time.Duration
+}
+
+// FailoverOptions configure failover and hacontroller.
+type FailoverOptions struct {
+	Mode            string
+	Fence           string
+	MaxFailingNodes string
+	// Policy holds the rest of what failover decides by.
+	Policy        failover.Policy
+	EvictDeadline time.Duration
+	EvictGraceMax time.Duration
+	OverridePDB   bool
+}
+
+// LeaderOptions configure the election.
+type LeaderOptions struct {
+	Enabled       bool
+	Namespace     string
+	LeaseDuration time.Duration
+	RenewDeadline time.Duration
+	RetryPeriod   time.Duration
+	Labels        map[string]string
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	policy := failover.DefaultPolicy("")
+	return &Options{
+		CSIAddress: "/run/csi/socket", CSIMaxReceiveBytes: 16 << 20, Controllers: []string{"*"},
+		Timeout: 15 * time.Second, WorkerThreads: 10,
+		RetryIntervalStart: time.Second, RetryIntervalMax: 5 * time.Minute,
+		Health: HealthOptions{
+			Interval: 30 * time.Second, Confirmations: 3, ConfirmAfter: 10 * time.Second,
+			SuspectFor: 10 * time.Minute, LegacyAbnormal: string(health.LegacyReport), LeaseGrace: 20 * time.Second,
+		},
+		Failover: FailoverOptions{
+			Mode: string(policy.Mode), Fence: string(policy.Fence), MaxFailingNodes: policy.MaxFailingNodes.String(), Policy: policy,
+			EvictDeadline: time.Minute, EvictGraceMax: 30 * time.Second,
+		},
+		Leader: LeaderOptions{
+			Enabled: true, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		},
+		MetricsPath: "/metrics", DrainTimeout: 20 * time.Second,
+		Logs: logs.NewOptions(),
+	}
+}
+
+// AddFlags registers every flag.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.CSIAddress, "csi-address", o.CSIAddress, "path or unix:// URL of the CSI driver's socket")
+	fs.IntVar(&o.CSIMaxReceiveBytes, "csi-max-receive-bytes", o.CSIMaxReceiveBytes, "largest reply accepted from the driver, in bytes")
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of a kubeconfig; empty: the Pod's ServiceAccount")
+	fs.Float32Var(&o.KubeAPIQPS, "kube-api-qps", o.KubeAPIQPS, "requests per second to the API server; 0 with --kube-api-burst=0: no limit where the server has priority and fairness, else 50")
+	fs.IntVar(&o.KubeAPIBurst, "kube-api-burst", o.KubeAPIBurst, "burst of --kube-api-qps")
+	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers, "controllers to run: "+controllerNames()+`; "*" is all, "-name" takes one out`)
+	fs.DurationVar(&o.Timeout, "timeout", o.Timeout, "deadline of one call to the driver")
+	fs.IntVar(&o.WorkerThreads, "worker-threads", o.WorkerThreads, "volumes worked on at once, per lane")
+	fs.DurationVar(&o.RetryIntervalStart, "retry-interval-start", o.RetryIntervalStart, "first wait after a failed operation; doubled each time")
+	fs.DurationVar(&o.RetryIntervalMax, "retry-interval-max", o.RetryIntervalMax, "longest wait after a failed operation")
+	fs.StringVar(&o.HTTPEndpoint, "http-endpoint", o.HTTPEndpoint, "address, such as :8080, of /healthz, /livez, /readyz, /metrics and, on the loopback interface, /debug; empty: none")
+	fs.StringVar(&o.MetricsPath, "metrics-path", o.MetricsPath, "path of the metrics")
+	fs.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long operations under way may take to end on SIGTERM")
+	o.addAttacherFlags(fs)
+	o.addHealthFlags(fs)
+	o.addFailoverFlags(fs)
+	o.addLeaderFlags(fs)
+	logsapi.AddFlags(o.Logs, fs)
+}
+
+func (o *Options) addAttacherFlags(fs *pflag.FlagSet) {
+	a := &o.Attacher
+	fs.DurationVar(&a.Timeout, "attacher-timeout", a.Timeout, "--timeout for the attacher alone; 0: the same")
+	fs.IntVar(&a.WorkerThreads, "attacher-worker-threads", a.WorkerThreads, "--worker-threads for the attacher alone; 0: the same")
+	fs.DurationVar(&a.RetryIntervalStart, "attacher-retry-interval-start", a.RetryIntervalStart, "--retry-interval-start for the attacher alone; 0: the same")
+	fs.DurationVar(&a.RetryIntervalMax, "attacher-retry-interval-max", a.RetryIntervalMax, "--retry-interval-max for the attacher alone; 0: the same")
+	fs.StringVar(&a.DefaultFSType, "default-fstype", a.DefaultFSType, "filesystem type of volumes that name none; empty: the driver's own")
+}
+
+func (o *Options) addHealthFlags(fs *pflag.FlagSet) {
+	h := &o.Health
+	fs.DurationVar(&h.Interval, "health-interval", h.Interval, "time between two sweeps over the driver's volumes")
+	fs.IntVar(&h.Confirmations, "health-confirmations", h.Confirmations, "consecutive sweeps that must agree before a verdict is acted on")
+	fs.DurationVar(&h.ConfirmAfter, "health-confirm-after", h.ConfirmAfter, "age that a status stored by the kubelet must reach before it is acted on")
+	fs.DurationVar(&h.SuspectFor, "suspect-for", h.SuspectFor, "how long a node that failed a volume is not trusted with it again; doubles up to 1h")
+	fs.StringVar(&h.LegacyAbnormal, "legacy-abnormal", h.LegacyAbnormal, "what VolumeCondition.abnormal of CSI 1.12 and older means: report, or failover")
+	fs.DurationVar(&h.LeaseGrace, "lease-grace", h.LeaseGrace, "how old a node's heartbeat may be, by this process's clock, for its statuses to be believed")
+}
+
+func (o *Options) addFailoverFlags(fs *pflag.FlagSet) {
+	f := &o.Failover
+	fs.StringVar(&f.Mode, "failover-mode", f.Mode, "off; observe: report what would be done; enforce: move pods")
+	fs.StringVar(&f.Fence, "fence", f.Fence, "what counts as a fence: none; unpublish, if ControllerUnpublishVolume of this driver revokes access")
+	fs.StringVar(&f.MaxFailingNodes, "max-failing-nodes", f.MaxFailingNodes, "brake: nodes, as a number or a percentage of those that carry the driver, that may fail at once before nothing is moved; never half or more; 100% switches it off")
+	fs.DurationVar(&f.Policy.StormCooldown, "storm-cooldown", f.Policy.StormCooldown, "how long the failing nodes must stay under the brake before it is released")
+	fs.DurationVar(&f.Policy.HoldOff, "hold-off", f.Policy.HoldOff, "how long nothing is moved after a start or a change of leader")
+	fs.IntVar(&f.Policy.MovesPerMinute, "moves-per-minute", f.Policy.MovesPerMinute, "brake: pods moved per minute")
+	b := &f.Policy.Backoff
+	fs.IntVar(&b.Free, "workload-free-moves", b.Free, "moves of one workload in a row that are not delayed")
+	fs.DurationVar(&b.Initial, "workload-backoff-initial", b.Initial, "delay of a workload's next move after those; doubled each time")
+	fs.DurationVar(&b.Max, "workload-backoff-max", b.Max, "longest such delay")
+	fs.DurationVar(&f.EvictDeadline, "evict-deadline", f.EvictDeadline, "how long pods on a Ready node may take to go after being asked")
+	fs.DurationVar(&f.EvictGraceMax, "evict-grace-max", f.EvictGraceMax, "upper limit of the grace period that evicted pods get")
+	fs.BoolVar(&f.OverridePDB, "override-pdb", f.OverridePDB, "fence and force pods that a PodDisruptionBudget protects, at the deadline")
+}
+
+func (o *Options) addLeaderFlags(fs *pflag.FlagSet) {
+	l := &o.Leader
+	fs.BoolVar(&l.Enabled, "leader-election", l.Enabled, "act only while holding the leases")
+	fs.StringVar(&l.Namespace, "leader-election-namespace", l.Namespace, "namespace of the leases; empty: the Pod's own")
+	fs.DurationVar(&l.LeaseDuration, "leader-election-lease-duration", l.LeaseDuration, "how long others wait for a lease that is not renewed")
+	fs.DurationVar(&l.RenewDeadline, "leader-election-renew-deadline", l.RenewDeadline, "how long the leader acts without having renewed")
+	fs.DurationVar(&l.RetryPeriod, "leader-election-retry-period", l.RetryPeriod, "time between two attempts to take or renew a lease")
+	fs.StringToStringVar(&l.Labels, "leader-election-labels", l.Labels, "labels of the leases")
+}

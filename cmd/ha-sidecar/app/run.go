@@ -1,0 +1,160 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/ha-sidecar/ha-sidecar/internal/events"
+	"github.com/ha-sidecar/ha-sidecar/internal/kube"
+	"github.com/ha-sidecar/ha-sidecar/internal/leader"
+	"github.com/ha-sidecar/ha-sidecar/internal/runner"
+	"github.com/ha-sidecar/ha-sidecar/internal/version"
+	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient"
+)
+
+// Run is the whole life of the process: serve health, connect to the driver,
+// warm the caches, wait for the leases, run the controllers.
+func Run(ctx context.Context, opts *Options) error {
+	enabled, err := enabledControllers(opts.Controllers)
+	if err != nil {
+		return &UsageError{err}
+	}
+	klog.FromContext(ctx).Info("Starts", "version", version.Get().Version, "controllers", enabled,
+		"failoverMode", opts.Failover.Mode, "fence", opts.Failover.Fence)
+	p := &process{opts: opts, enabled: enabled, registry: metrics.NewKubeRegistry(), elect: &election{}}
+	p.csiMetrics = csimetrics.NewCSIMetricsManagerWithOptions("", csimetrics.WithSubsystem(csimetrics.SubsystemSidecar),
+		csimetrics.WithProcessStartTime(false), csimetrics.WithCustomRegistry(p.registry))
+	if p.driver, err = csiclient.New(csiclient.Config{
+		Address: opts.CSIAddress, Timeout: opts.Timeout, MaxReceiveBytes: opts.CSIMaxReceiveBytes,
+		Metrics: p.csiMetrics, Registry: p.registry, Clock: clock.RealClock{},
+	}); err != nil {
+		return err
+	}
+	defer func() { _ = p.driver.Close() }()
+
+	group := runner.NewGroup(ctx, opts.DrainTimeout)
+	if err := p.serve(group); err != nil {
+		return err
+	}
+	group.Go("main", p.main)
+	return group.Wait()
+}
+
+// process is what Run has made so far.
+type process struct {
+	opts       *Options
+	enabled    []string
+	registry   metrics.KubeRegistry
+	csiMetrics csimetrics.CSIMetricsManager
+	driver     *csiclient.Client
+	elect      *election
+	caches     caches
+}
+
+// main goes from the driver to the controllers.
+func (p *process) main(ctx context.Context) error {
+	if err := p.driver.Connect(ctx); err != nil {
+		return err
+	}
+	p.csiMetrics.SetDriverName(p.driver.Name())
+	clients, err := kube.NewClients(ctx, kube.Config{
+		Kubeconfig: p.opts.Kubeconfig, QPS: p.opts.KubeAPIQPS, Burst: p.opts.KubeAPIBurst,
+		UserAgent:    "ha-sidecar/" + version.Get().Version,
+		LeaseTimeout: p.opts.Leader.RenewDeadline / 2, MayWrite: p.elect.IsLeader,
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.prepareElection(clients); err != nil {
+		return err
+	}
+	recorder := events.New(ctx, clients.Events, "ha-sidecar "+p.driver.Name())
+	defer recorder.Shutdown()
+
+	shared := kube.NewInformers(clients.Work)
+	leases, err := kube.NewLeaseInformer(clients.Work)
+	if err != nil {
+		return err
+	}
+	parts, err := build(deps{
+		opts: p.opts, driver: p.driver, clients: clients, shared: shared, leases: leases,
+		recorder: recorder, registry: p.registry, leader: p.elect,
+	}, p.enabled)
+	if err != nil {
+		return err
+	}
+	group := runner.NewGroup(ctx, p.opts.DrainTimeout)
+	group.Go("csiclient", p.driver.Run)
+	group.Go("informers", func(ctx context.Context) error { return p.caches.run(ctx, shared, leases) })
+	group.Go("leader", func(ctx context.Context) error { return p.lead(ctx, parts) })
+	return group.Wait()
+}
+
+// lead waits for the leases and runs the controllers under them.
+func (p *process) lead(ctx context.Context, parts []part) error {
+	return p.elect.Run(ctx, func(ctx context.Context) error {
+		group := runner.NewGroup(ctx, p.opts.DrainTimeout)
+		for _, part := range parts {
+			group.Go(part.name, part.run)
+		}
+		return group.Wait()
+	})
+}
+
+// prepareElection decides which leases are taken, and where.
+func (p *process) prepareElection(clients *kube.Clients) error {
+	o := p.opts.Leader
+	if !o.Enabled {
+		p.elect.set(leader.None{})
+		return nil
+	}
+	namespace := o.Namespace
+	if namespace == "" {
+		namespace = ownNamespace()
+	}
+	if namespace == "" {
+		return &UsageError{errors.New("--leader-election-namespace is needed outside a Pod")}
+	}
+	elector, err := leader.New(leader.Config{
+		Client: clients.Lease, Namespace: namespace, Leases: leaseNames(p.driver.Name(), p.enabled), Labels: o.Labels,
+		LeaseDuration: o.LeaseDuration, RenewDeadline: o.RenewDeadline, RetryPeriod: o.RetryPeriod,
+	})
+	if err != nil {
+		return fmt.Errorf("preparing the election: %w", err)
+	}
+	p.elect.set(elector)
+	return nil
+}
+
+// leaseNames lists our own lease first, then those of the replaced sidecars.
+func leaseNames(driver string, enabled []string) []string {
+	names := []string{leader.SanitizeName("ha-sidecar-" + driver)}
+	for _, legacy := range legacyLeases {
+		for _, name := range enabled {
+			if name == legacy.controller {
+				names = append(names, leader.SanitizeName(legacy.prefix+driver))
+			}
+		}
+	}
+	return names
+}
+
+// ownNamespace is the Pod's namespace, or empty outside a Pod.
+func ownNamespace() string {
+	if ns := os.Getenv("POD_NAMESPACE"); ns != "" {
+		return ns
+	}
+	b, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}

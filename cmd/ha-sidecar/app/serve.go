@@ -1,0 +1,84 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // leader_election_master_status
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"               // workqueue_*
+
+	"github.com/ha-sidecar/ha-sidecar/internal/httpserver"
+	"github.com/ha-sidecar/ha-sidecar/internal/runner"
+	"github.com/ha-sidecar/ha-sidecar/internal/version"
+)
+
+// serve opens the HTTP endpoint before anything else, so that a probe is
+// answered while the driver is waited for.
+func (p *process) serve(group *runner.Group) error {
+	info := metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name: "ha_sidecar_build_info", Help: "Always 1; the labels tell the build.", StabilityLevel: metrics.ALPHA,
+	}, []string{"version", "revision", "go_version"})
+	if err := p.registry.Register(info); err != nil {
+		return err
+	}
+	v := version.Get()
+	info.WithLabelValues(v.Version, v.Revision, v.GoVersion).Set(1)
+	if p.opts.HTTPEndpoint == "" {
+		return nil
+	}
+	srv, err := httpserver.Listen(p.opts.HTTPEndpoint)
+	if err != nil {
+		return err
+	}
+	alive := httpserver.Checks()
+	srv.Handle("/healthz", alive)
+	srv.Handle("/livez", alive)
+	srv.Handle("/readyz", httpserver.Checks(
+		httpserver.Check{Name: "driver", Do: p.driver.Ready},
+		httpserver.Check{Name: "caches", Do: p.caches.ready}))
+	srv.Handle(p.opts.MetricsPath, promhttp.HandlerFor(
+		prometheus.Gatherers{p.registry, legacyregistry.DefaultGatherer}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	srv.HandleLocal("/debug/leader", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if p.elect.IsLeader() {
+			_, _ = w.Write([]byte("leads\n"))
+			return
+		}
+		_, _ = w.Write([]byte("waits: " + p.elect.Waiting() + "\n"))
+	}))
+	group.Go("http", srv.Run)
+	return nil
+}
+
+// caches starts the informers and knows when they are warm. They start before
+// the election: a standby that takes over needs no time to read the cluster.
+type caches struct{ warm atomic.Bool }
+
+func (c *caches) run(ctx context.Context, shared informers.SharedInformerFactory, leases cache.SharedIndexInformer) error {
+	shared.Start(ctx.Done())
+	go leases.Run(ctx.Done())
+	synced := cache.WaitForCacheSync(ctx.Done(), leases.HasSynced)
+	for _, ok := range shared.WaitForCacheSync(ctx.Done()) {
+		synced = synced && ok
+	}
+	c.warm.Store(synced)
+	<-ctx.Done()
+	c.warm.Store(false)
+	shared.Shutdown()
+	return nil
+}
+
+// ready is nil once every cache is warm.
+func (c *caches) ready() error {
+	if c.warm.Load() {
+		return nil
+	}
+	return errors.New("caches are not synced: the API server is being read, or refuses a list (see the log)")
+}

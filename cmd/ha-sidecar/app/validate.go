@@ -1,0 +1,113 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/failover"
+	"github.com/ha-sidecar/ha-sidecar/pkg/health"
+)
+
+// Validate returns every mistake, each with the flag's name and what to do.
+func (o *Options) Validate() []error {
+	errs := o.validateCommon()
+	enabled, err := enabledControllers(o.Controllers)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	errs = append(errs, o.validateFailover(enabled)...)
+	return append(errs, o.validateLeader()...)
+}
+
+func (o *Options) validateCommon() []error {
+	var errs []error
+	if o.CSIAddress == "" {
+		errs = append(errs, errors.New("--csi-address is empty: give the path of the driver's socket"))
+	}
+	if strings.Contains(o.CSIAddress, "://") && !strings.HasPrefix(o.CSIAddress, "unix://") {
+		errs = append(errs, fmt.Errorf("--csi-address=%s: only unix sockets are supported", o.CSIAddress))
+	}
+	if o.KubeAPIQPS < 0 || o.KubeAPIBurst < 0 || (o.KubeAPIQPS == 0) != (o.KubeAPIBurst == 0) {
+		errs = append(errs, errors.New("--kube-api-qps and --kube-api-burst: give both, positive, or neither"))
+	}
+	for flag, d := range map[string]time.Duration{
+		"timeout": o.Timeout, "retry-interval-start": o.RetryIntervalStart, "health-interval": o.Health.Interval,
+		"health-confirm-after": o.Health.ConfirmAfter, "suspect-for": o.Health.SuspectFor, "lease-grace": o.Health.LeaseGrace,
+		"evict-deadline": o.Failover.EvictDeadline, "drain-timeout": o.DrainTimeout,
+	} {
+		if d <= 0 {
+			errs = append(errs, fmt.Errorf("--%s=%v: must be positive", flag, d))
+		}
+	}
+	if o.RetryIntervalMax < o.RetryIntervalStart {
+		errs = append(errs, errors.New("--retry-interval-max: must not be shorter than --retry-interval-start"))
+	}
+	if o.Failover.EvictGraceMax < time.Second {
+		errs = append(errs, fmt.Errorf("--evict-grace-max=%v: at least 1s, since 0 removes a pod that may still run", o.Failover.EvictGraceMax))
+	}
+	for flag, n := range map[string]int{
+		"worker-threads": o.WorkerThreads, "health-confirmations": o.Health.Confirmations, "csi-max-receive-bytes": o.CSIMaxReceiveBytes,
+	} {
+		if n <= 0 {
+			errs = append(errs, fmt.Errorf("--%s=%d: must be positive", flag, n))
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errs
+}
+
+func (o *Options) validateFailover(enabled []string) []error {
+	var errs []error
+	if legacy := health.LegacyAbnormal(o.Health.LegacyAbnormal); legacy != health.LegacyReport && legacy != health.LegacyFailover {
+		errs = append(errs, fmt.Errorf("--legacy-abnormal=%s: use report or failover", legacy))
+	}
+	if o.Failover.Fence == string(failover.FenceNetwork) {
+		errs = append(errs, errors.New("--fence=network fences failed nodes, which this version does not act on: use unpublish or none"))
+	}
+	if err := o.policy("driver.example.com").Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if o.Failover.Mode != string(failover.ModeEnforce) {
+		return errs
+	}
+	if !o.Leader.Enabled {
+		errs = append(errs, errors.New("--failover-mode=enforce with --leader-election=false: two processes could act at once; leave the election on"))
+	}
+	for _, needed := range []string{controllerHealth, controllerFailover, controllerAttacher} {
+		if !slices.Contains(enabled, needed) {
+			errs = append(errs, fmt.Errorf("--failover-mode=enforce needs the %s controller: add it to --controllers", needed))
+		}
+	}
+	return errs
+}
+
+func (o *Options) validateLeader() []error {
+	l := o.Leader
+	if !l.Enabled {
+		return nil
+	}
+	var errs []error
+	if l.LeaseDuration <= l.RenewDeadline {
+		errs = append(errs, fmt.Errorf("--leader-election-lease-duration=%v: must be longer than --leader-election-renew-deadline=%v", l.LeaseDuration, l.RenewDeadline))
+	}
+	if float64(l.RenewDeadline) <= leaderelection.JitterFactor*float64(l.RetryPeriod) || l.RetryPeriod <= 0 {
+		errs = append(errs, fmt.Errorf("--leader-election-renew-deadline=%v: must be longer than %.1f times --leader-election-retry-period=%v, which must be positive",
+			l.RenewDeadline, leaderelection.JitterFactor, l.RetryPeriod))
+	}
+	return errs
+}
+
+// policy is what failover decides by.
+func (o *Options) policy(driver string) failover.Policy {
+	policy := o.Failover.Policy
+	policy.DriverName = driver
+	policy.Mode, policy.Fence = failover.Mode(o.Failover.Mode), failover.Fence(o.Failover.Fence)
+	policy.MaxFailingNodes = intstr.Parse(o.Failover.MaxFailingNodes)
+	return policy
+}

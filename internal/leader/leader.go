@@ -1,0 +1,206 @@
+// Package leader holds one or several leases and tells, by this process's own
+// monotonic clock, whether they are held now.
+//
+// Several leases: the project's own first, then those of the sidecars that it
+// replaces, so that an old one can never act beside it. Nothing acts until all
+// are held.
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// ErrLost is returned by Run when a lease was held and has run out or was
+// taken. The caller must write nothing more.
+var ErrLost = errors.New("leadership lost")
+
+// Config of an Elector.
+type Config struct {
+	// Client is used for leases alone, so that no other traffic delays a renewal.
+	Client    kubernetes.Interface
+	Namespace string
+	// Leases are taken in this order.
+	Leases []string
+	// Identity is random when empty: a restarted process must not believe that
+	// it still holds what its predecessor held.
+	Identity string
+	Labels   map[string]string
+
+	LeaseDuration time.Duration
+	RenewDeadline time.Duration
+	RetryPeriod   time.Duration
+	// Clock decides whether the lease is still held.
+	Clock clock.PassiveClock
+}
+
+func (c *Config) complete() error {
+	if c.Client == nil {
+		return errors.New("leader: Config.Client is required")
+	}
+	if c.Namespace == "" || len(c.Leases) == 0 {
+		return errors.New("leader: a namespace and at least one lease name are required")
+	}
+	if c.LeaseDuration <= c.RenewDeadline {
+		return fmt.Errorf("leader: the lease duration %v must be longer than the renew deadline %v", c.LeaseDuration, c.RenewDeadline)
+	}
+	if float64(c.RenewDeadline) <= leaderelection.JitterFactor*float64(c.RetryPeriod) {
+		return fmt.Errorf("leader: the renew deadline %v must be longer than %.1f times the retry period %v",
+			c.RenewDeadline, leaderelection.JitterFactor, c.RetryPeriod)
+	}
+	if c.Identity == "" {
+		c.Identity = uuid.NewString()
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	return nil
+}
+
+// Elector acquires the leases and watches over them.
+type Elector struct {
+	cfg   Config
+	locks []*watchedLock
+
+	mu   sync.RWMutex
+	all  bool
+	gone bool
+}
+
+// New validates cfg.
+func New(cfg Config) (*Elector, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	e := &Elector{cfg: cfg}
+	for _, name := range cfg.Leases {
+		e.locks = append(e.locks, newWatchedLock(cfg, name))
+	}
+	return e, nil
+}
+
+// IsLeader reports whether every lease is held at this moment: all were
+// acquired, none was lost, and none was last renewed longer ago than the renew
+// deadline, measured from the start of the request that renewed it. The others
+// wait for the longer lease duration, so the difference is the margin for
+// calls already on their way.
+func (e *Elector) IsLeader() bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if !e.all || e.gone {
+		return false
+	}
+	for _, l := range e.locks {
+		if !l.freshWithin(e.cfg.RenewDeadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// Waiting names the lease that another process holds and who holds it, for
+// /readyz and logs; empty when all are held.
+func (e *Elector) Waiting() string {
+	for _, l := range e.locks {
+		if holder := l.otherHolder(); holder != "" {
+			return fmt.Sprintf("lease %s/%s is held by %s", e.cfg.Namespace, l.name, holder)
+		}
+	}
+	return ""
+}
+
+// Run takes the leases in order, calls lead with a context that ends with the
+// leadership, and releases the leases when lead has returned. It returns nil
+// when ctx ended first, lead's error, or ErrLost.
+func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) error {
+	renew, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	lost := make(chan string, len(e.locks))
+	var electors sync.WaitGroup
+	defer electors.Wait()
+	defer stop()
+
+	for _, l := range e.locks {
+		if err := e.acquire(ctx, renew, l, lost, &electors); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	e.set(true, false)
+	klog.FromContext(ctx).Info("Leads", "leases", e.cfg.Leases, "identity", e.cfg.Identity)
+	return e.lead(ctx, lost, lead)
+}
+
+// acquire starts one elector and waits until it leads.
+func (e *Elector) acquire(ctx, renew context.Context, l *watchedLock, lost chan string, wg *sync.WaitGroup) error {
+	started := make(chan struct{})
+	le, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: l, Name: l.name, ReleaseOnCancel: true,
+		LeaseDuration: e.cfg.LeaseDuration, RenewDeadline: e.cfg.RenewDeadline, RetryPeriod: e.cfg.RetryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(started) },
+			OnStoppedLeading: func() { lost <- l.name },
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("setting up election for lease %s: %w", l.name, err)
+	}
+	electing, cancel := context.WithCancel(renew)
+	wg.Go(func() { defer cancel(); le.Run(electing) })
+	klog.FromContext(ctx).V(2).Info("Waits for lease", "lease", klog.KRef(e.cfg.Namespace, l.name))
+	select {
+	case <-started:
+		return nil
+	case name := <-lost:
+		return fmt.Errorf("%w: lease %s/%s while waiting for %s", ErrLost, e.cfg.Namespace, name, l.name)
+	case err := <-l.denied:
+		cancel()
+		return err
+	case <-ctx.Done():
+		cancel()
+		return nil
+	}
+}
+
+// lead runs the caller's work until it ends, the leases are lost or ctx ends.
+func (e *Elector) lead(ctx context.Context, lost <-chan string, work func(context.Context) error) error {
+	leading, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() { done <- work(leading) }()
+	expired := e.cfg.watchExpiry(leading, e)
+	select {
+	case err := <-done:
+		e.set(false, true)
+		return err
+	case name := <-lost:
+		return e.lose(cancel, fmt.Errorf("%w: lease %s/%s", ErrLost, e.cfg.Namespace, name))
+	case <-expired:
+		return e.lose(cancel, fmt.Errorf("%w: no lease was renewed for %v", ErrLost, e.cfg.RenewDeadline))
+	}
+}
+
+// lose ends the leadership at once: the work may be stuck in a call, and must
+// not keep the process acting, so nobody waits for it.
+func (e *Elector) lose(cancel context.CancelCauseFunc, err error) error {
+	e.set(false, true)
+	cancel(err)
+	return err
+}
+
+func (e *Elector) set(all, gone bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all, e.gone = all, gone
+}
+
+var _ resourcelock.Interface = (*watchedLock)(nil)
