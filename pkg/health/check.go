@@ -66,14 +66,10 @@ func (m *Monitor) reader(c check) func(context.Context) ([]volume.Reading, error
 			return m.readCSINode(ctx, c.node, attached)
 		}
 	}
-	var name types.NamespacedName
-	for _, ref := range m.pods {
-		if podOrigin(ref.uid) == c.origin {
-			name = ref.name
-		}
-	}
+	uid := types.UID(c.origin.object)
+	name := m.podNames[uid]
 	return func(ctx context.Context) ([]volume.Reading, error) {
-		return m.readPod(ctx, name, types.UID(c.origin.object))
+		return m.readPod(ctx, name, uid)
 	}
 }
 

@@ -45,6 +45,9 @@ type claimWriter struct {
 	// Owned by run.
 	unsupportedUntil time.Time
 	forbidden        bool
+	// written is what the claims were last made to say where it is not
+	// "healthy": the cache may not show it yet.
+	written map[string][]v1.VolumeHealthCondition
 }
 
 type wantedStatus struct {
@@ -61,6 +64,7 @@ func newClaimWriter(client kubernetes.Interface, look listers, m *instruments, c
 		clock:   c,
 		queue:   workqueue.NewTypedRateLimitingQueue(limiter),
 		wanted:  map[string]wantedStatus{},
+		written: map[string][]v1.VolumeHealthCondition{},
 	}
 }
 
@@ -102,7 +106,12 @@ func (w *claimWriter) process(ctx context.Context, pv string) {
 	wanted, ok := w.wanted[pv]
 	w.mu.Unlock()
 	claim := w.look.claimOf(pv)
-	if !ok || claim == nil || upToDate(claim.Status.HealthStatus, wanted.conditions) {
+	if claim == nil && ok && w.look.bound(pv) {
+		w.queue.AddRateLimited(pv) // The claim will show in the cache.
+		return
+	}
+	last, known := w.written[pv]
+	if !ok || claim == nil || upToDate(claim.Status.HealthStatus, wanted.conditions) && (!known || slices.Equal(last, wanted.conditions)) {
 		w.done(pv, wanted)
 		return
 	}
@@ -113,6 +122,7 @@ func (w *claimWriter) process(ctx context.Context, pv string) {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// The claim is gone, or another one took its name; what the new one is
 		// bound to speaks for itself.
+		delete(w.written, pv)
 		w.done(pv, wanted)
 	case apierrors.IsForbidden(err):
 		w.metrics.claimWrites.WithLabelValues("forbidden").Inc()
@@ -134,6 +144,9 @@ func (w *claimWriter) process(ctx context.Context, pv string) {
 	default:
 		w.metrics.claimWrites.WithLabelValues("written").Inc()
 		w.forbidden = false
+		if w.written[pv] = wanted.conditions; len(wanted.conditions) == 0 {
+			delete(w.written, pv)
+		}
 		w.done(pv, wanted)
 	}
 }

@@ -36,7 +36,7 @@ type answer struct {
 func (t *tracker) tick(now time.Time) []check {
 	var checks []check
 	at := map[origin]int{}
-	for key := range t.timers.pop(now) {
+	for _, key := range t.timers.pop(now) {
 		e := t.entries[key]
 		if e == nil {
 			continue

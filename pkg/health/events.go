@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -47,11 +48,16 @@ func (a *announcer) remember(s Status) {
 // noticeOf decides whether a status is news, and what to say. An adverse state
 // is told once it is confirmed, or once it is old enough and cannot be; the end
 // of one that was told is told too.
-func (a *announcer) noticeOf(s Status) (notice, bool) {
+func (a *announcer) noticeOf(change transition, at time.Time) (notice, bool) {
+	s := change.to
 	last, told := a.said[s.Key]
 	if !s.Abnormal() {
 		delete(a.said, s.Key)
-		return notice{v1.EventTypeNormal, EventNormal, "The volume is healthy again" + from(s.Key)}, told
+		message := "The volume is healthy again" + from(s.Key)
+		if change.from.Suspect() && !at.Before(change.from.SuspectUntil) {
+			message = fmt.Sprintf("The volume is no longer suspected to be %s%s: the time of suspicion is over", stateWord(change.from.State), from(s.Key))
+		}
+		return notice{v1.EventTypeNormal, EventNormal, message}, told
 	}
 	if s.Suspect() {
 		return notice{}, false // Told already, and still so.

@@ -83,9 +83,6 @@ func (m *Monitor) recall(ctx context.Context, now time.Time) {
 	for _, h := range m.holds(ctx, now) {
 		m.tracker.recall(h.key, h.source, h.since, h.until)
 	}
-	if len(m.tracker.dirty) > 0 {
-		klog.FromContext(ctx).Info("Recalled what was believed before", "volumes", len(m.tracker.dirty))
-	}
 }
 
 // publish makes a new snapshot where anything changed, and tells the world.
@@ -103,11 +100,10 @@ func (m *Monitor) publish(ctx context.Context, always bool) {
 	for _, change := range changes {
 		m.report(ctx, change)
 	}
-	if m.cfg.DisableClaimStatus {
-		clear(m.tracker.claims)
-		return
-	}
 	for _, change := range m.tracker.claimChanges() {
+		if m.writer == nil {
+			continue
+		}
 		for _, pv := range m.volumes.of(change.handle) {
 			m.writer.want(pv, change.conditions, m.cfg.Clock.Now())
 		}
@@ -123,7 +119,7 @@ func (m *Monitor) report(ctx context.Context, change transition) {
 			"confirmed", to.Confirmed, "waitingFor", to.Waiting, "suspect", to.Suspect(), "source", to.Source,
 			"reason", to.Reason, "message", truncate(to.Message, maxMessageBytes))
 	}
-	n, ok := m.announcer.noticeOf(to)
+	n, ok := m.announcer.noticeOf(change, m.cfg.Clock.Now())
 	if !ok {
 		return
 	}

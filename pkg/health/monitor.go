@@ -30,7 +30,8 @@ type Monitor struct {
 	leases      *leases
 	volumes     *volumes
 	attachments *attachments
-	pods        map[types.NamespacedName]podRef
+	pods        map[types.NamespacedName]types.UID
+	podNames    map[types.UID]types.NamespacedName
 	// unresolved are pods, and orphaned VolumeAttachments, that wait for an
 	// object which is not in the cache yet.
 	unresolved map[types.NamespacedName]struct{}
@@ -44,16 +45,10 @@ type Monitor struct {
 	swept   chan sweepResult
 	answers chan answer
 	reading chan struct{} // one token for each live read under way
-	writer  *claimWriter
+	writer  *claimWriter  // made by Run; nil for none
 
 	changed chan struct{}
 	current atomic.Pointer[snapshot] // nil until Run has read the caches
-}
-
-// podRef is what the loop remembers of a pod with a health status.
-type podRef struct {
-	name types.NamespacedName
-	uid  types.UID
 }
 
 // listers read the shared caches; what they return is never changed.
@@ -101,7 +96,8 @@ func New(cfg Config) (*Monitor, error) {
 		leases:      newLeases(cfg.LeaseGrace),
 		volumes:     newVolumes(),
 		attachments: newAttachments(),
-		pods:        map[types.NamespacedName]podRef{},
+		pods:        map[types.NamespacedName]types.UID{},
+		podNames:    map[types.UID]types.NamespacedName{},
 		unresolved:  map[types.NamespacedName]struct{}{},
 		orphaned:    map[string]map[string]struct{}{},
 		announcer:   newAnnouncer(cfg.Recorder),
@@ -114,7 +110,6 @@ func New(cfg Config) (*Monitor, error) {
 	for _, informer := range m.informers() {
 		m.synced = append(m.synced, informer.HasSynced)
 	}
-	m.writer = newClaimWriter(cfg.Client, m.look, instruments, cfg.Clock)
 	return m, nil
 }
 
@@ -148,11 +143,12 @@ func (m *Monitor) Run(ctx context.Context) error {
 		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { m.loop(ctx); return nil })
-	group.Go(func() error { m.sweepLoop(ctx); return nil })
 	if !m.cfg.DisableClaimStatus {
+		m.writer = newClaimWriter(m.cfg.Client, m.look, m.metrics, m.cfg.Clock)
 		group.Go(func() error { m.writer.run(ctx); return nil })
 	}
+	group.Go(func() error { m.loop(ctx); return nil })
+	group.Go(func() error { m.sweepLoop(ctx); return nil })
 	err = group.Wait()
 	m.inFlight.Wait()
 	return err

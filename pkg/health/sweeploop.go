@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -66,6 +67,7 @@ func (m *Monitor) sweep(ctx context.Context) error {
 		asked[handle] = struct{}{}
 		handles = append(handles, handle)
 	}
+	slices.Sort(handles)
 	start := m.cfg.Clock.Now()
 	sweep, err := m.cfg.Sweeper.Sweep(ctx, handles)
 	m.measureSweep(sweep, err, start)

@@ -31,6 +31,7 @@ func (m *Monitor) takePV(ctx context.Context, i item, now time.Time) {
 	for va := range waiting {
 		m.takeVA(item{kind: kindVA, name: va}, now)
 	}
+	m.tracker.claimChanged(volume.Key{Handle: handle})
 	m.retryPods(now)
 }
 
@@ -46,10 +47,11 @@ func (m *Monitor) takePod(i item, now time.Time) {
 	delete(m.unresolved, name)
 	before, known := m.pods[name]
 	pod, err := m.look.pods.Pods(i.namespace).Get(i.name)
-	if err != nil || known && pod.UID != before.uid {
+	if err != nil || known && pod.UID != before {
 		if known {
-			m.tracker.tell(podOrigin(before.uid), nil, now)
+			m.tracker.tell(podOrigin(before), nil, now)
 			delete(m.pods, name)
+			delete(m.podNames, before)
 		}
 		if err != nil {
 			return
@@ -61,8 +63,9 @@ func (m *Monitor) takePod(i item, now time.Time) {
 	}
 	if len(readings) == 0 {
 		delete(m.pods, name)
+		delete(m.podNames, pod.UID)
 	} else {
-		m.pods[name] = podRef{name: name, uid: pod.UID}
+		m.pods[name], m.podNames[pod.UID] = pod.UID, name
 	}
 	m.tracker.tell(podOrigin(pod.UID), readings, now)
 }
@@ -257,4 +260,11 @@ func (l listers) claimOf(name string) *v1.PersistentVolumeClaim {
 		return nil
 	}
 	return claim
+}
+
+// bound reports whether the PersistentVolume is bound to a claim, shown in the
+// cache or not.
+func (l listers) bound(name string) bool {
+	pv, err := l.pvs.Get(name)
+	return err == nil && pv.Status.Phase == v1.VolumeBound
 }

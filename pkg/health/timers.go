@@ -2,6 +2,8 @@ package health
 
 import (
 	"container/heap"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
@@ -34,12 +36,12 @@ func (t *timers) Pop() any {
 func (t *timers) set(at time.Time, key volume.Key) { heap.Push(t, timer{at: at, key: key}) }
 
 // pop takes the keys whose time has come, each once.
-func (t *timers) pop(now time.Time) map[volume.Key]struct{} {
+func (t *timers) pop(now time.Time) []volume.Key {
 	keys := map[volume.Key]struct{}{}
 	for len(*t) > 0 && !(*t)[0].at.After(now) {
 		keys[heap.Pop(t).(timer).key] = struct{}{}
 	}
-	return keys
+	return slices.SortedFunc(maps.Keys(keys), compareKeys)
 }
 
 // next is the earliest time, false where there is none.

@@ -233,7 +233,7 @@ func (t *tracker) forget(handle volume.Handle) {
 		for o := range e.words {
 			delete(t.byOrigin[o], key)
 		}
-		*e = entry{}
+		*e = entry{words: map[origin]*word{}}
 		t.touch(key)
 	}
 }
@@ -268,6 +268,8 @@ func (t *tracker) entryOf(key volume.Key) *entry {
 
 func (t *tracker) touch(key volume.Key) { t.dirty[key] = struct{}{} }
 
+// claimChanged notes that the claims of the volume may have to say something
+// else: the controller plugin does, or the volume has another claim.
 func (t *tracker) claimChanged(key volume.Key) {
 	if key.Everywhere() {
 		t.claims[key.Handle] = struct{}{}
