@@ -1,6 +1,8 @@
 package attach
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
@@ -203,10 +205,14 @@ func decideWanted(v View, wanted []Ref, keeper bool) Action {
 	if v.Held {
 		return Action{Kind: AwaitNode, UID: first.UID}
 	}
-	for _, o := range v.Others {
-		if o.State.MayHold() && (v.Exclusive || o.Exclusive) {
-			return Action{Kind: AwaitDetach, UID: first.UID, Node: o.Node}
+	if other, blocked := v.blocker(); blocked {
+		// Of two nodes that are both uncertain each would wait for the other
+		// for ever. One that was never said to be attached is used by nobody,
+		// and is made certain by an unpublish.
+		if v.State == Uncertain && !slices.ContainsFunc(wanted, func(r Ref) bool { return r.Committed }) {
+			return Action{Kind: Unpublish, UID: first.UID}
 		}
+		return Action{Kind: AwaitDetach, UID: first.UID, Node: other}
 	}
 	if v.State == Absent {
 		return Action{Kind: Publish, UID: first.UID}
@@ -214,15 +220,25 @@ func decideWanted(v View, wanted []Ref, keeper bool) Action {
 	return Action{Kind: Republish, UID: first.UID}
 }
 
+// blocker finds another node that may have the volume, where only one may.
+func (v View) blocker() (node string, blocked bool) {
+	for _, o := range v.Others {
+		if o.State.MayHold() && (v.Exclusive || o.Exclusive) {
+			return o.Node, true
+		}
+	}
+	return "", false
+}
+
 // AfterPublish is the state after a publish that began in state before.
 func AfterPublish(before State, o volume.Outcome) State {
 	switch {
 	case o == volume.OutcomeOK:
 		return Attached
-	case o == volume.OutcomeUncertain || before.MayHold():
-		return Uncertain
-	default:
+	case !before.MayHold() && (o == volume.OutcomeFinal || o == volume.OutcomeRetry):
 		return Refused
+	default:
+		return Uncertain
 	}
 }
 

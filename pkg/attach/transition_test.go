@@ -1,0 +1,312 @@
+package attach
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
+)
+
+// place is one node in the small world: what the API says, what the ledger
+// says, and what is true.
+type place struct {
+	exists, deleting, fenced, intent, committed bool
+	state                                       State
+	there                                       bool
+}
+
+// world is one exclusive volume and two nodes. It is comparable, so that the
+// search knows where it has been.
+type world [2]place
+
+func (w world) view(n int, exclusive bool) View {
+	p, o := w[n], w[1-n]
+	v := View{State: p.state, Exclusive: exclusive, Others: []Other{{Node: fmt.Sprint(1 - n), State: o.state, Exclusive: exclusive}}}
+	if p.exists {
+		v.Refs = []Ref{{UID: "u", Deleting: p.deleting, Fenced: p.fenced, Intent: p.intent, Committed: p.committed}}
+	}
+	return v
+}
+
+// reply is what the driver does with a call.
+type reply struct {
+	name    string
+	outcome volume.Outcome
+	effect  bool
+}
+
+var replies = []reply{
+	{"ok", volume.OutcomeOK, true},
+	{"timeout, done", volume.OutcomeUncertain, true},
+	{"timeout, not done", volume.OutcomeUncertain, false},
+	{"refused", volume.OutcomeFinal, false},
+	{"retry", volume.OutcomeRetry, false},
+}
+
+type successor struct {
+	what string
+	w    world
+}
+
+// restart is a new process: the ledger from the API alone.
+func (w world) restart() world {
+	for n := range w {
+		w[n].state = Absent
+		if w[n].exists && w[n].intent {
+			w[n].state = Inherit(Absent, w[n].committed)
+		}
+	}
+	return w
+}
+
+// users lists what people, kube-controller-manager and hacontroller may do.
+func (w world) users() []successor {
+	var out []successor
+	for n := range w {
+		p := w[n]
+		next := w
+		switch {
+		case !p.exists:
+			next[n] = place{exists: true, state: p.state, there: p.there}
+			out = append(out, successor{fmt.Sprintf("create %d", n), next})
+		case !p.deleting:
+			next[n].deleting = true
+			if !p.intent {
+				next[n] = place{state: p.state, there: p.there}
+			}
+			out = append(out, successor{fmt.Sprintf("delete %d", n), next})
+			if !p.fenced {
+				next = w
+				next[n].fenced = true
+				out = append(out, successor{fmt.Sprintf("record %d", n), next})
+			}
+		}
+	}
+	return append(out, successor{"restart", w.restart()})
+}
+
+// unpublish lists what an unpublish on n may end in, a crash after it included.
+func (w world) unpublish(n int, fenced bool) []successor {
+	var out []successor
+	for _, r := range replies {
+		next := w
+		next[n].there = w[n].there && !r.effect
+		crashed := next.restart()
+		next[n].state = AfterUnpublish(w[n].state, r.outcome, fenced)
+		out = append(out, successor{fmt.Sprintf("unpublish %d %s", n, r.name), next},
+			successor{fmt.Sprintf("unpublish %d %s, crash", n, r.name), crashed})
+	}
+	return out
+}
+
+// step lists what the controller's next step on n may end in, and fails the
+// test where a step is taken that must never be.
+func (w world) step(t *testing.T, n int, exclusive bool) []successor {
+	t.Helper()
+	a := Decide(w.view(n, exclusive))
+	p := w[n]
+	next := w
+	switch a.Kind {
+	case Publish, Republish:
+		if exclusive && w[1-n].there {
+			t.Fatalf("W1: %s on %d while the volume is on the other node: %+v", a.Kind, n, w)
+		}
+		if p.fenced || p.deleting || !p.exists {
+			t.Fatalf("%s for nobody or against a record: %+v", a.Kind, w)
+		}
+		if p.state == Fenced && a.Kind == Publish {
+			t.Fatalf("publish of a fenced key without live reads: %+v", w)
+		}
+		next[n].intent = true
+		out := []successor{{fmt.Sprintf("intent %d, crash", n), next.restart()}}
+		for _, r := range replies {
+			done := next
+			done[n].there = p.there || r.effect
+			out = append(out, successor{fmt.Sprintf("publish %d %s, crash", n, r.name), done.restart()})
+			done[n].state = AfterPublish(p.state, r.outcome)
+			out = append(out, successor{fmt.Sprintf("publish %d %s", n, r.name), done})
+		}
+		return out
+	case Commit:
+		if !p.there {
+			t.Fatalf("commit of what is not there: %+v", w)
+		}
+		next[n].intent, next[n].committed = true, true
+		return []successor{{fmt.Sprintf("commit %d", n), next}}
+	case Unpublish:
+		if p.exists && !p.deleting && (p.committed || !w[1-n].state.MayHold()) {
+			t.Fatalf("I6: unpublish under a live VolumeAttachment: %+v", w)
+		}
+		return w.unpublish(n, p.fenced)
+	case Release:
+		if p.there {
+			t.Fatalf("I2: the finalizer goes while the volume is there: %+v", w)
+		}
+		next[n] = place{state: p.state}
+		return []successor{{fmt.Sprintf("release %d", n), next}}
+	default:
+		return nil
+	}
+}
+
+// fence lists what a Fence on n may end in.
+func (w world) fence(n int) []successor {
+	if p := w[n]; !p.exists || !p.fenced || p.deleting || p.state == Fenced {
+		return nil
+	}
+	return w.unpublish(n, true)
+}
+
+// settle lets a healthy driver, and hacontroller, finish what there is to do.
+func (w world) settle(t *testing.T, exclusive bool) world {
+	t.Helper()
+	for range 20 {
+		moved := false
+		for n := range w {
+			for _, s := range append(w.step(t, n, exclusive), w.fence(n)...) {
+				if s.what == fmt.Sprintf("publish %d ok", n) || s.what == fmt.Sprintf("unpublish %d ok", n) ||
+					s.what == fmt.Sprintf("commit %d", n) || s.what == fmt.Sprintf("release %d", n) {
+					w, moved = s.w, true
+					break
+				}
+			}
+		}
+		if !moved {
+			return w
+		}
+	}
+	t.Fatalf("never at rest: %+v", w)
+	return w
+}
+
+// checkRest asserts what holds once nothing is left to do.
+func checkRest(t *testing.T, from, w world, exclusive bool) {
+	t.Helper()
+	waiting := 0
+	for n := range w {
+		p := w[n]
+		switch {
+		case p.exists && p.deleting:
+			t.Fatalf("a deleted VolumeAttachment stays:\nfrom %+v\nto   %+v", from, w)
+		case p.exists && !p.fenced && !p.there:
+			waiting++
+			if o := w[1-n]; !exclusive || !o.there {
+				t.Fatalf("wanted, nobody in the way, and not attached:\nfrom %+v\nto   %+v", from, w)
+			}
+		case p.exists && !p.fenced && !p.committed:
+			t.Fatalf("attached and not said so:\nfrom %+v\nto   %+v", from, w)
+		case !p.exists && p.there:
+			t.Fatalf("leaked:\nfrom %+v\nto   %+v", from, w)
+		}
+	}
+	if waiting == 2 {
+		t.Fatalf("both wait for each other: %+v", w)
+	}
+}
+
+// TestTransitionsExhaustively walks every world that two nodes can get into by
+// any order of creations, deletions, fence records, fences, crashes and replies
+// of the driver, and checks each step and where each world comes to rest.
+func TestTransitionsExhaustively(t *testing.T) {
+	for _, exclusive := range []bool{true, false} {
+		t.Run(fmt.Sprintf("exclusive=%v", exclusive), func(t *testing.T) {
+			start := world{{state: Absent}, {state: Absent}}
+			seen := map[world]bool{start: true}
+			queue := []world{start}
+			for len(queue) > 0 {
+				w := queue[0]
+				queue = queue[1:]
+				if exclusive && w[0].there && w[1].there {
+					t.Fatalf("W1: on both nodes: %+v", w)
+				}
+				checkRest(t, w, w.settle(t, exclusive), exclusive)
+				next := w.users()
+				for n := range w {
+					next = append(next, w.step(t, n, exclusive)...)
+					next = append(next, w.fence(n)...)
+				}
+				for _, s := range next {
+					if !seen[s.w] {
+						seen[s.w] = true
+						queue = append(queue, s.w)
+					}
+				}
+			}
+			t.Logf("%d worlds", len(seen))
+			if len(seen) < 500 {
+				t.Errorf("only %d worlds were reached: the search is broken", len(seen))
+			}
+		})
+	}
+}
+
+func TestDecide(t *testing.T) {
+	live := Ref{UID: "a", Intent: true, Committed: true}
+	fresh := Ref{UID: "b"}
+	leaving := Ref{UID: "c", Intent: true, Deleting: true}
+	fenced := Ref{UID: "d", Intent: true, Fenced: true, Committed: true}
+	elsewhere := func(s State) []Other { return []Other{{Node: "n2", State: s, Exclusive: true}} }
+	for _, tc := range []struct {
+		name string
+		view View
+		want Action
+	}{
+		{"fresh", View{State: Absent, Refs: []Ref{fresh}}, Action{Kind: Publish, UID: "b"}},
+		{"at rest", View{State: Attached, Refs: []Ref{live}}, Action{Kind: Nothing}},
+		{"uncertain is tried again after live reads", View{State: Uncertain, Refs: []Ref{live}}, Action{Kind: Republish, UID: "a"}},
+		{"refused is tried again after live reads", View{State: Refused, Refs: []Ref{live}}, Action{Kind: Republish, UID: "a"}},
+		{"a second VolumeAttachment is adopted", View{State: Attached, Refs: []Ref{live, fresh}}, Action{Kind: Commit, UID: "b"}},
+		{"the last one leaves by a call", View{State: Attached, Refs: []Ref{leaving}}, Action{Kind: Unpublish, UID: "c"}},
+		{"one of two leaves without a call", View{State: Attached, Refs: []Ref{live, leaving}}, Action{Kind: Release, UID: "c"}},
+		{"one that has said nothing durable keeps nothing", View{State: Attached, Refs: []Ref{fresh, leaving}}, Action{Kind: Unpublish, UID: "c"}},
+		{"refused is unpublished before it is released", View{State: Refused, Refs: []Ref{leaving}}, Action{Kind: Unpublish, UID: "c"}},
+		{"unpublished is released", View{State: Absent, Refs: []Ref{leaving}}, Action{Kind: Release, UID: "c"}},
+		{"an acknowledged fence needs no second call", View{State: Fenced, Refs: []Ref{leaving}}, Action{Kind: Release, UID: "c"}},
+		{"a fenced one is left to Fence", View{State: Attached, Refs: []Ref{fenced}}, Action{Kind: Nothing}},
+		{"fenced with a new VolumeAttachment", View{State: Fenced, Refs: []Ref{fresh}}, Action{Kind: Republish, UID: "b"}},
+		{"stripped by hand", View{State: Attached}, Action{Kind: Unpublish}},
+		{"another node is attached", View{State: Absent, Exclusive: true, Refs: []Ref{fresh}, Others: elsewhere(Attached)}, Action{Kind: AwaitDetach, UID: "b", Node: "n2"}},
+		{"another node is uncertain", View{State: Absent, Exclusive: true, Refs: []Ref{fresh}, Others: elsewhere(Uncertain)}, Action{Kind: AwaitDetach, UID: "b", Node: "n2"}},
+		{"both uncertain: one gives way", View{State: Uncertain, Exclusive: true, Refs: []Ref{{UID: "e", Intent: true}}, Others: elsewhere(Uncertain)}, Action{Kind: Unpublish, UID: "e"}},
+		{"both uncertain: not one that may be in use", View{State: Uncertain, Exclusive: true, Refs: []Ref{live}, Others: elsewhere(Uncertain)}, Action{Kind: AwaitDetach, UID: "a", Node: "n2"}},
+		{"another node was refused", View{State: Absent, Exclusive: true, Refs: []Ref{fresh}, Others: elsewhere(Refused)}, Action{Kind: Publish, UID: "b"}},
+		{"another node is fenced", View{State: Absent, Exclusive: true, Refs: []Ref{fresh}, Others: elsewhere(Fenced)}, Action{Kind: Publish, UID: "b"}},
+		{"shared here, exclusive there", View{State: Absent, Refs: []Ref{fresh}, Others: elsewhere(Attached)}, Action{Kind: AwaitDetach, UID: "b", Node: "n2"}},
+		{"held", View{State: Absent, Held: true, Refs: []Ref{fresh}}, Action{Kind: AwaitNode, UID: "b"}},
+		{"held and there, for a new one", View{State: Attached, Held: true, Refs: []Ref{fresh}}, Action{Kind: AwaitNode, UID: "b"}},
+		{"a hold does not stop a detach", View{State: Attached, Held: true, Refs: []Ref{leaving}}, Action{Kind: Unpublish, UID: "c"}},
+		{"hold-off stops a publish", View{State: Uncertain, HoldOff: true, Refs: []Ref{live}}, Action{Kind: AwaitHoldOff, UID: "a"}},
+		{"hold-off stops an unpublish", View{State: Attached, HoldOff: true, Refs: []Ref{leaving}}, Action{Kind: AwaitHoldOff, UID: "c"}},
+		{"hold-off stops an orphan's unpublish", View{State: Attached, HoldOff: true}, Action{Kind: AwaitHoldOff}},
+		{"in flight", View{State: Publishing, Refs: []Ref{leaving}}, Action{Kind: AwaitCall}},
+		{"uncertain under another ID", View{State: Uncertain, NodeIDChanged: true, Refs: []Ref{live}}, Action{Kind: Unpublish, UID: "a"}},
+		{"attached under another ID, in use", View{State: Attached, NodeIDChanged: true, Refs: []Ref{live}}, Action{Kind: Nothing}},
+		{"attached under another ID, for a new one", View{State: Attached, NodeIDChanged: true, Refs: []Ref{fresh}}, Action{Kind: Unpublish, UID: "b"}},
+		{"nothing at all", View{State: Absent}, Action{Kind: Nothing}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := Decide(tc.view); got != tc.want {
+				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	for _, tc := range []struct{ got, want State }{
+		{AfterPublish(Uncertain, volume.OutcomeFinal), Uncertain},
+		{AfterPublish(Absent, volume.OutcomeFinal), Refused},
+		{AfterPublish(Fenced, volume.OutcomeRetry), Refused},
+		{AfterPublish(Refused, volume.OutcomeUncertain), Uncertain},
+		{AfterPublish(Absent, volume.Outcome("unheard of")), Uncertain},
+		{AfterUnpublish(Attached, volume.OutcomeFinal, false), Uncertain},
+		{AfterUnpublish(Refused, volume.OutcomeFinal, false), Refused},
+		{AfterUnpublish(Uncertain, volume.OutcomeOK, true), Fenced},
+		{Inherit(Fenced, false), Uncertain},
+		{Inherit(Attached, false), Attached},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("got %s, want %s", tc.got, tc.want)
+		}
+	}
+}
