@@ -32,7 +32,7 @@ var commands = map[string]func() int{
 func runKubectl() int {
 	// As upstream: the verbosity counts already while the command is built,
 	// when plugins and preferences are read.
-	_ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
+	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(os.Args))
 	if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
 		kubectlutil.CheckErr(err)
 		return 1
