@@ -1,0 +1,236 @@
+package attach
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
+)
+
+// fence calls Fence and waits for its result.
+func (r *rig) fence(name string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return r.c.Fence(ctx, r.api.va(name))
+}
+
+func TestFence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"), node("n2"))...)
+		r.run(t, func(t *testing.T) {
+			r.api.add(va("va1", "a", "n1"))
+			r.settle(time.Second)
+			r.api.add(va("va2", "a", "n2"))
+			r.api.remove(nodeResource, "n1")
+			r.api.remove(csiNodeResource, "n1")
+			r.record("va1")
+			r.settle(time.Second)
+			wantCalls(t, r, "publish h-a id-n1") // the record alone unpublishes nothing
+			if err := r.fence("va1"); err != nil {
+				t.Fatal(err)
+			}
+			r.settle(10 * time.Millisecond)
+			wantAttached(t, r, "va2", true)
+			wantAttached(t, r, "va1", true) // its deletion says that it is detached
+			if err := r.fence("va1"); err != nil {
+				t.Errorf("a second time: %v", err)
+			}
+			r.api.remove(vaResource, "va1")
+			r.settle(time.Second)
+			wantGone(t, r, "va1")
+			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1", "publish h-a id-n2")
+		})
+	})
+}
+
+// A fence waits for the publish in flight, so that this cannot land after it.
+func TestFenceWaitsForThePublishInFlight(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"))...)
+		r.driver.setFunc(func(method, _, _ string) behaviour {
+			if method == "publish" {
+				return behaviour{effect: true, takes: time.Hour}
+			}
+			return healthy
+		})
+		r.run(t, func(t *testing.T) {
+			r.api.add(va("va", "a", "n1"))
+			r.settle(time.Second)
+			r.record("va")
+			began := time.Now()
+			if err := r.fence("va"); err != nil {
+				t.Fatal(err)
+			}
+			if d := time.Since(began); d < 13*time.Second || d > 15*time.Second {
+				t.Errorf("the fence took %v, want the rest of the call's 15 s", d)
+			}
+			if r.driver.has("h-a", "id-n1") {
+				t.Error("the volume is still there after the fence")
+			}
+			r.settle(time.Hour)
+			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1")
+		})
+	})
+}
+
+func TestFenceThatFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"), node("n2"))...)
+		r.run(t, func(t *testing.T) {
+			r.api.add(va("va1", "a", "n1"))
+			r.settle(time.Second)
+			r.api.add(va("va2", "a", "n2"))
+			r.record("va1")
+			r.driver.set(behaviour{err: errRefused})
+			if err := r.fence("va1"); !errors.Is(err, error(errRefused)) {
+				t.Fatalf("error is %v", err)
+			}
+			r.settle(time.Hour)
+			wantAttached(t, r, "va2", false)
+			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1")
+			r.driver.set(healthy)
+			if err := r.fence("va1"); err != nil {
+				t.Fatal(err)
+			}
+			r.settle(time.Second)
+			wantAttached(t, r, "va2", true)
+		})
+	})
+}
+
+// The node gets the volume back only once the hold is gone, by a live read.
+func TestFencedNodeIsHeld(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), rwo("b"), node("n1"))...)
+		r.run(t, func(t *testing.T) {
+			r.api.add(va("va", "a", "n1"))
+			r.settle(time.Second)
+			r.hold("n1", "h-a")
+			r.record("va")
+			if err := r.fence("va"); err != nil {
+				t.Fatal(err)
+			}
+			r.api.remove(vaResource, "va")
+			r.settle(time.Second)
+			if r.c.Holds("h-a") {
+				t.Error("a fenced key without a VolumeAttachment holds its volume")
+			}
+			r.api.add(va("va", "a", "n1"))
+			r.api.add(va("vb", "b", "n1"))
+			r.settle(time.Hour)
+			wantAttached(t, r, "va", false)
+			wantAttached(t, r, "vb", true) // the hold names another volume
+			r.hold("n1")
+			r.settle(10 * time.Millisecond)
+			wantAttached(t, r, "va", true)
+		})
+	})
+}
+
+// The same where the fence was a former leader's, and where the hold cannot be
+// read.
+func TestHoldAfterRestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"))...)
+		r.hold("n1", "h-a")
+		r.run(t, func(t *testing.T) {
+			r.api.add(va("va", "a", "n1"))
+			r.settle(time.Hour)
+			wantCalls(t, r, "")
+			r.api.change(nodeResource, "n1", func(o runtime.Object) {
+				annotate(o, volume.HoldKey(testDriver), "{nonsense")
+			})
+			r.settle(time.Hour)
+			wantCalls(t, r, "")
+			r.hold("n1")
+			r.settle(time.Second)
+			wantAttached(t, r, "va", true)
+		})
+	})
+}
+
+func TestRecordForbidsPublish(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		fenced := va("va", "a", "n1")
+		annotate(fenced, volume.AnnotationFenced, "unreadable")
+		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"), fenced)...)
+		r.run(t, func(t *testing.T) {
+			r.settle(time.Hour)
+			wantCalls(t, r, "")
+			// Never published and no ID recorded: the node's own is used.
+			if err := r.fence("va"); err != nil {
+				t.Fatal(err)
+			}
+			wantCalls(t, r, "unpublish h-a id-n1")
+		})
+	})
+}
+
+func TestFenceRefuses(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		unknown := va("unknown", "a", "n2")
+		annotate(unknown, volume.AnnotationFenced, "{}")
+		nowhere := va("nowhere", "none", "n1")
+		annotate(nowhere, volume.AnnotationFenced, "{}")
+		foreign := va("foreign", "a", "n1")
+		foreign.Spec.Attacher = "other.example.com"
+		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"), va("bare", "a", "n1"), unknown, nowhere, foreign)...)
+		r.run(t, func(t *testing.T) {
+			r.settle(time.Second)
+			calls := r.driver.log()
+			for name, want := range map[string]string{
+				"bare": "no fence record", "unknown": "node ID", "nowhere": "does not exist", "foreign": "belongs to",
+			} {
+				if err := r.fence(name); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: error is %v, want %q", name, err, want)
+				}
+			}
+			stale := r.record("bare")
+			r.api.remove(vaResource, "bare")
+			r.settle(time.Second)
+			r.api.add(va("bare", "a", "n1"))
+			r.settle(time.Second)
+			if err := r.c.Fence(context.Background(), stale); err == nil || !strings.Contains(err.Error(), "made again") {
+				t.Errorf("fence of a predecessor: %v", err)
+			}
+			wantAttached(t, r, "bare", true)
+			if !strings.HasPrefix(r.driver.log(), calls) || !r.driver.has("h-a", "id-n1") {
+				t.Errorf("calls:\n%s", r.driver.log())
+			}
+		})
+		if err := r.fence("bare"); err == nil || !strings.Contains(err.Error(), "stopped") {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+func TestFenceIsBoundedByItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"), published("va", "a", "n1", true))...)
+		r.run(t, func(t *testing.T) {
+			r.record("va")
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if err := r.c.Fence(ctx, r.api.va("va")); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("error is %v", err)
+			}
+			wantCalls(t, r, "")
+		})
+	})
+}
+
+func annotate(obj runtime.Object, key, value string) {
+	switch o := obj.(type) {
+	case *storagev1.VolumeAttachment:
+		o.Annotations = map[string]string{key: value}
+	default:
+		m := resourceMeta(obj)
+		m.SetAnnotations(map[string]string{key: value})
+	}
+}
