@@ -18,7 +18,7 @@ import (
 
 // rig is a driver with a controller, and nodes as a test starts them.
 type rig struct {
-	t   *testing.T
+	t   testing.TB
 	dir string // the state directory is below it
 	run string // the sockets; paths of sockets have to be short
 	csi.ControllerClient
@@ -41,7 +41,7 @@ type nodeRig struct {
 	id string
 }
 
-func newRig(t *testing.T, change ...func(*Config)) *rig {
+func newRig(t testing.TB, change ...func(*Config)) *rig {
 	t.Helper()
 	run, err := os.MkdirTemp("", "sd")
 	if err != nil {
@@ -60,7 +60,7 @@ func newRig(t *testing.T, change ...func(*Config)) *rig {
 }
 
 // checkUnmounted: everything that was mounted below dir is unmounted.
-func checkUnmounted(t *testing.T, dir string) {
+func checkUnmounted(t testing.TB, dir string) {
 	t.Helper()
 	all, err := mounts.List()
 	if err != nil {
