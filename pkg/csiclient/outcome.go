@@ -1,0 +1,164 @@
+package csiclient
+
+import (
+	"google.golang.org/grpc/codes"
+
+	csi "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
+)
+
+// Class groups calls by what a failed one may leave behind.
+type Class int
+
+const (
+	// Publish is ControllerPublishVolume. A failed one may have given a node
+	// access.
+	Publish Class = iota
+	// Unpublish is ControllerUnpublishVolume. A failed one may or may not have
+	// taken access away; no failure proves that it did.
+	Unpublish
+	// Read is every call without an effect.
+	Read
+)
+
+func classOf(fullMethod string) Class {
+	switch fullMethod {
+	case csi.Controller_ControllerPublishVolume_FullMethodName:
+		return Publish
+	case csi.Controller_ControllerUnpublishVolume_FullMethodName:
+		return Unpublish
+	default:
+		return Read
+	}
+}
+
+type ruling struct {
+	outcome volume.Outcome
+	why     string
+}
+
+type rulings struct{ publish, unpublish, read ruling }
+
+// table rules on every gRPC code. A code that a driver sends on purpose to
+// refuse is final for a publish: CSI has it checked before anything is done. A
+// code that also the gRPC library or a proxy makes up, or that says "I broke
+// off", proves nothing. Reads change nothing, so the only question there is
+// whether asking again can help.
+var table = [...]rulings{
+	codes.OK: {
+		publish:   ruling{volume.OutcomeOK, "done"},
+		unpublish: ruling{volume.OutcomeOK, "done"},
+		read:      ruling{volume.OutcomeOK, "answered"},
+	},
+	codes.Canceled: {
+		publish:   ruling{volume.OutcomeUncertain, "we stopped waiting; the driver may go on and publish"},
+		unpublish: ruling{volume.OutcomeUncertain, "we stopped waiting; the driver may go on and unpublish"},
+		read:      ruling{volume.OutcomeRetry, "we stopped waiting"},
+	},
+	codes.Unknown: {
+		publish:   ruling{volume.OutcomeUncertain, "an error without a code, or a panic caught half-way; the volume may be published"},
+		unpublish: ruling{volume.OutcomeUncertain, "an error without a code, or a panic caught half-way; the volume may be unpublished"},
+		read:      ruling{volume.OutcomeRetry, "an error without a code"},
+	},
+	codes.InvalidArgument: {
+		publish:   ruling{volume.OutcomeFinal, "the request was refused before anything was done"},
+		unpublish: ruling{volume.OutcomeFinal, "the request was refused before anything was done; the volume stays as it was"},
+		read:      ruling{volume.OutcomeFinal, "the request was refused"},
+	},
+	codes.DeadlineExceeded: {
+		publish:   ruling{volume.OutcomeUncertain, "no answer in time; the driver may go on and publish"},
+		unpublish: ruling{volume.OutcomeUncertain, "no answer in time; the driver may go on and unpublish"},
+		read:      ruling{volume.OutcomeRetry, "no answer in time"},
+	},
+	codes.NotFound: {
+		publish:   ruling{volume.OutcomeFinal, "the volume or the node is not known, so nothing was published"},
+		unpublish: ruling{volume.OutcomeUncertain, "the volume or the node is not known, yet the driver did not vouch with OK that nothing is published"},
+		read:      ruling{volume.OutcomeFinal, "the volume is not known"},
+	},
+	codes.AlreadyExists: {
+		publish:   ruling{volume.OutcomeFinal, "published to this node already in another, incompatible way, which this call did not change"},
+		unpublish: ruling{volume.OutcomeFinal, "not a code of this call; taken for a refusal, the volume stays as it was"},
+		read:      ruling{volume.OutcomeFinal, "not a code of a read; taken for a refusal"},
+	},
+	codes.PermissionDenied: {
+		publish:   ruling{volume.OutcomeFinal, "refused for want of permission before anything was done"},
+		unpublish: ruling{volume.OutcomeFinal, "refused for want of permission; the volume stays as it was"},
+		read:      ruling{volume.OutcomeFinal, "refused for want of permission"},
+	},
+	codes.ResourceExhausted: {
+		publish:   ruling{volume.OutcomeUncertain, "the node is full, or the reply was too large to receive: in the second case the volume is published"},
+		unpublish: ruling{volume.OutcomeUncertain, "short of a resource, or the reply was too large to receive"},
+		read:      ruling{volume.OutcomeRetry, "short of a resource, or the reply was too large to receive"},
+	},
+	codes.FailedPrecondition: {
+		publish:   ruling{volume.OutcomeFinal, "refused since the volume is published to another node"},
+		unpublish: ruling{volume.OutcomeFinal, "refused by a precondition; the volume stays as it was"},
+		read:      ruling{volume.OutcomeRetry, "the driver is not ready to answer"},
+	},
+	codes.Aborted: {
+		publish:   ruling{volume.OutcomeUncertain, "another call for the volume is under way, which may publish it"},
+		unpublish: ruling{volume.OutcomeUncertain, "another call for the volume is under way, which may unpublish it"},
+		read:      ruling{volume.OutcomeRetry, "broken off; a list starts again"},
+	},
+	codes.OutOfRange: {
+		publish:   ruling{volume.OutcomeFinal, "the request was refused before anything was done"},
+		unpublish: ruling{volume.OutcomeFinal, "the request was refused; the volume stays as it was"},
+		read:      ruling{volume.OutcomeFinal, "the request was refused"},
+	},
+	codes.Unimplemented: {
+		publish:   ruling{volume.OutcomeFinal, "the driver does not have this call"},
+		unpublish: ruling{volume.OutcomeFinal, "the driver does not have this call; the volume stays as it was"},
+		read:      ruling{volume.OutcomeFinal, "the driver does not have this call"},
+	},
+	codes.Internal: {
+		publish:   ruling{volume.OutcomeUncertain, "the driver failed half-way, or its reply could not be read: in the second case the volume is published"},
+		unpublish: ruling{volume.OutcomeUncertain, "the driver failed half-way, or its reply could not be read"},
+		read:      ruling{volume.OutcomeRetry, "the driver failed, or its reply could not be read"},
+	},
+	codes.Unavailable: {
+		publish:   ruling{volume.OutcomeUncertain, "the connection broke, maybe after the driver had the request"},
+		unpublish: ruling{volume.OutcomeUncertain, "the connection broke, maybe after the driver had the request"},
+		read:      ruling{volume.OutcomeRetry, "the driver cannot be reached"},
+	},
+	codes.DataLoss: {
+		publish:   ruling{volume.OutcomeUncertain, "the driver or its backend lost data; what was done is not known"},
+		unpublish: ruling{volume.OutcomeUncertain, "the driver or its backend lost data; what was done is not known"},
+		read:      ruling{volume.OutcomeRetry, "the driver or its backend lost data"},
+	},
+	codes.Unauthenticated: {
+		publish:   ruling{volume.OutcomeFinal, "refused for want of credentials before anything was done"},
+		unpublish: ruling{volume.OutcomeFinal, "refused for want of credentials; the volume stays as it was"},
+		read:      ruling{volume.OutcomeFinal, "refused for want of credentials"},
+	},
+}
+
+// unheardOf rules on codes that gRPC does not define (yet).
+var unheardOf = rulings{
+	publish:   ruling{volume.OutcomeUncertain, "a code that gRPC does not define proves nothing"},
+	unpublish: ruling{volume.OutcomeUncertain, "a code that gRPC does not define proves nothing"},
+	read:      ruling{volume.OutcomeRetry, "a code that gRPC does not define"},
+}
+
+// neverSent overrides the table: whatever the code, a request that did not
+// leave this process had no effect.
+var neverSent = ruling{volume.OutcomeRetry, "the request never left this process"}
+
+// Classify tells what a call of the class leaves behind when it was sent and
+// ended with the code, and why.
+func Classify(class Class, code codes.Code) (volume.Outcome, string) {
+	row := unheardOf
+	if int(code) < len(table) {
+		row = table[code]
+	}
+	var r ruling
+	switch class {
+	case Publish:
+		r = row.publish
+	case Unpublish:
+		r = row.unpublish
+	default:
+		r = row.read
+	}
+	return r.outcome, r.why
+}
