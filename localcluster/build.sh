@@ -3,8 +3,8 @@
 # The first build compiles all of Kubernetes: about ten minutes on two cores.
 set -eu
 cd "$(dirname "$0")"
-# Components refuse to serve an unknown version of Kubernetes sensibly, and the
-# module proxy's sources do not know their own: take it from go.mod.
+# The sources from the module proxy call themselves v0.0.0-master: tell them the
+# version that go.mod asks for.
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 minor=${version#v1.}
 flags=

@@ -10,6 +10,7 @@ const (
 	// Of the range of service addresses, the first is that of the API server.
 	serviceRange = "10.96.0.0/16"
 	serviceIP    = "10.96.0.1"
+	proxyUser    = "front-proxy-client"
 	issuer       = "https://kubernetes.default.svc.cluster.local"
 )
 
@@ -84,6 +85,16 @@ func apiserverArguments(l layout, o Options, p ports) []string {
 		"--service-account-issuer="+issuer,
 		"--service-account-signing-key-file="+l.pki("sa.key"),
 		"--service-account-key-file="+l.pki("sa.key"),
+	)
+	// Without these the other components complain for as long as they run.
+	args = append(args,
+		"--requestheader-client-ca-file="+l.pki("proxy-ca.crt"),
+		"--requestheader-allowed-names="+proxyUser,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+l.pki("proxy-client.crt"),
+		"--proxy-client-key-file="+l.pki("proxy-client.key"),
 	)
 	if o.AuditLog != "" {
 		args = append(args,

@@ -54,6 +54,9 @@ func (l layout) credentials(server string) error {
 	if err := l.etcdCredentials(); err != nil {
 		return err
 	}
+	if err := l.proxyCredentials(); err != nil {
+		return err
+	}
 	serving, err := ca.server("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
 	if err != nil {
 		return err
@@ -100,6 +103,21 @@ func (l layout) etcdCredentials() error {
 		return err
 	}
 	return client.write(l.pki("etcd-client.crt"), l.pki("etcd-client.key"))
+}
+
+// proxyCredentials let kube-apiserver pass a user on to an aggregated API server.
+// They come from an authority of their own as well: who holds a certificate of
+// this one may be anybody.
+func (l layout) proxyCredentials() error {
+	ca, err := loadOrCreateAuthority("localcluster-proxy", l.pki("proxy-ca.crt"), l.pki("proxy-ca.key"))
+	if err != nil {
+		return err
+	}
+	client, err := ca.client(proxyUser)
+	if err != nil {
+		return err
+	}
+	return client.write(l.pki("proxy-client.crt"), l.pki("proxy-client.key"))
 }
 
 // auditPolicy records who did what to which object and how it ended, once for
