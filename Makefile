@@ -1,0 +1,96 @@
+# ha-sidecar: `make help` lists the targets.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+BIN := bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X github.com/ha-sidecar/ha-sidecar/internal/version.version=$(VERSION)
+PROGRAMS := ha-sidecar simdriver virtualnode
+GO := go
+GOSRC := $(shell git ls-files '*.go' go.mod go.sum 2>/dev/null)
+KUBERNETES_VERSION := 1.37.2
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-zA-Z_-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Build
+.PHONY: build
+build: $(addprefix $(BIN)/,$(PROGRAMS)) $(BIN)/localcluster ## Build ha-sidecar, simdriver, virtualnode and localcluster into bin/
+
+$(addprefix $(BIN)/,$(PROGRAMS)): $(BIN)/%: $(GOSRC)
+	@echo "building $@"
+	@CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+
+$(BIN)/demo $(BIN)/writer: $(BIN)/%: $(GOSRC)
+	@echo "building $@"
+	@CGO_ENABLED=0 $(GO) build -o $@ ./test/$*
+
+$(BIN)/localcluster: $(shell git ls-files localcluster 2>/dev/null)
+	@echo "building $@: Kubernetes $(KUBERNETES_VERSION), about 10 minutes on two cores the first time, seconds after that"
+	@./localcluster/build.sh $(CURDIR)/$@
+
+$(BIN)/helm $(BIN)/golangci-lint $(BIN)/gotestsum: tools/go.mod tools/go.sum
+	@echo "building $@ (once; minutes the first time)"
+	@cd tools && CGO_ENABLED=0 $(GO) build -o ../$@ $$(awk '$$1 ~ "/$(@F)$$" {print $$1; exit}' go.mod)
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf $(BIN) demo-out bench-out
+
+##@ Run
+RIG := build $(BIN)/helm $(BIN)/writer
+.PHONY: demo
+demo: $(RIG) $(BIN)/demo ## Run the main job on a real control plane; KEEP=1 leaves it up
+	@$(BIN)/demo $(if $(KEEP),--keep)
+
+##@ Test
+PKGS ?= ./...
+TESTFLAGS ?=
+.PHONY: test
+test: $(RIG) $(BIN)/gotestsum unit e2e test-localcluster chart guards-sample ## Set up and pass all tests
+
+.PHONY: unit
+unit: $(RIG) $(BIN)/gotestsum ## Tests of the packages, csi-sanity among them
+	$(BIN)/gotestsum --format pkgname-and-test-fails --jsonfile $(BIN)/unit.json -- -race $(TESTFLAGS) $$($(GO) list $(PKGS) | grep -v /test/)
+
+.PHONY: e2e
+e2e: $(RIG) $(BIN)/gotestsum ## Tests of behaviour on a real control plane
+	$(BIN)/gotestsum --format testname --jsonfile $(BIN)/e2e.json -- -race -p 1 -timeout 30m $(TESTFLAGS) ./test/...
+
+.PHONY: test-localcluster
+test-localcluster: $(BIN)/gotestsum ## Tests of localcluster
+	cd localcluster && CGO_ENABLED=0 ../$(BIN)/gotestsum --format pkgname --jsonfile ../$(BIN)/localcluster.json -- $(TESTFLAGS) ./internal/...
+
+.PHONY: guards
+guards: $(RIG) ## Take each safety guard out and see its test fail
+	./test/guards/run.sh
+
+.PHONY: guards-sample
+guards-sample: $(RIG)
+	./test/guards/run.sh --sample
+
+.PHONY: bench-failover
+bench-failover: $(RIG) ## Measure failovers beside kube-controller-manager's floor
+	HA_SIDECAR_BENCH=$(CURDIR)/bench-out $(GO) test -count=1 -timeout 30m -run '^TestBenchFailover$$' -v ./test/failoverbench
+
+##@ Verify
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## Lint, and check formatting and generated files
+	CGO_ENABLED=0 $(BIN)/golangci-lint run ./...
+	cd localcluster && CGO_ENABLED=0 ../$(BIN)/golangci-lint run -c ../.golangci.yml ./...
+	./hack/verify.sh
+
+.PHONY: chart
+chart: $(BIN)/helm ## Lint the chart and check that the rendered manifest is current
+	$(BIN)/helm lint --strict deploy/kubernetes/ha-sidecar --values deploy/kubernetes/example-values.yaml
+	@./hack/render.sh | diff -u deploy/kubernetes/ha-sidecar.yaml - || { echo "deploy/kubernetes/ha-sidecar.yaml is stale: run make generate"; exit 1; }
+
+.PHONY: generate
+generate: $(BIN)/helm $(BIN)/ha-sidecar ## Render the manifest and the reference of flags
+	./hack/render.sh > deploy/kubernetes/ha-sidecar.yaml
+	./hack/flags.sh > docs/flags.md
+
+##@ Image
+.PHONY: image
+image: $(BIN)/ha-sidecar ## Build the image with buildah and run its version command
+	./hack/image.sh

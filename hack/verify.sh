@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Checks what no linter does: formatting, tidy modules, generated files.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+fail=0
+unformatted=$(git ls-files '*.go' | xargs gofmt -l)
+if [ -n "$unformatted" ]; then echo "not formatted by gofmt: $unformatted"; fail=1; fi
+for module in . localcluster tools; do
+  (cd "$module" && go mod tidy -diff >/dev/null) || { echo "go.mod of $module is not tidy: run go mod tidy there"; fail=1; }
+done
+if [ -x bin/ha-sidecar ] && ! ./hack/flags.sh | diff -q docs/flags.md - >/dev/null; then
+  echo "docs/flags.md is stale: run make generate"; fail=1
+fi
+exit $fail

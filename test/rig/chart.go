@@ -1,0 +1,134 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+)
+
+const fieldManager = "rig"
+
+// chart is what the Helm chart renders.
+type chart struct {
+	objects        []*unstructured.Unstructured
+	serviceAccount string
+	// args of the container ha-sidecar.
+	args []string
+}
+
+// renderChart runs helm template with values as for --set.
+func renderChart(ctx context.Context, namespace string, values []string) (*chart, error) {
+	helm, err := Program("helm")
+	if err != nil {
+		return nil, err
+	}
+	root, err := Root()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"template", "sim", filepath.Join(root, "deploy", "kubernetes", "ha-sidecar"), "--namespace", namespace}
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	cmd := exec.CommandContext(ctx, helm, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("rendering the chart: %w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return parseChart(out)
+}
+
+func parseChart(manifest []byte) (*chart, error) {
+	c := &chart{}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
+	for {
+		obj := &unstructured.Unstructured{}
+		if err := decoder.Decode(&obj.Object); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("reading what the chart renders: %w", err)
+		}
+		if len(obj.Object) == 0 {
+			continue
+		}
+		c.objects = append(c.objects, obj)
+		if obj.GetKind() != "Deployment" {
+			continue
+		}
+		var d appsv1.Deployment
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &d); err != nil {
+			return nil, fmt.Errorf("reading the chart's Deployment: %w", err)
+		}
+		c.serviceAccount = d.Spec.Template.Spec.ServiceAccountName
+		for _, container := range d.Spec.Template.Spec.Containers {
+			if container.Name == "ha-sidecar" {
+				c.args = container.Args
+			}
+		}
+	}
+	if c.serviceAccount == "" || len(c.args) == 0 {
+		return nil, errors.New("the chart renders no Deployment with a container ha-sidecar")
+	}
+	return c, nil
+}
+
+// applyChart applies what the chart renders, except the Deployment: its
+// containers run as processes here.
+func (r *Rig) applyChart(ctx context.Context) (err error) {
+	values := append([]string{
+		"driver.name=" + Driver, "driver.image.repository=simdriver", "driver.image.tag=dev", "driver.createCSIDriver=true",
+	}, r.cfg.Values...)
+	if r.chart, err = renderChart(ctx, SidecarNamespace, values); err != nil {
+		return err
+	}
+	namespace := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": SidecarNamespace},
+	}}
+	if err := r.apply(ctx, namespace, false); err != nil {
+		return err
+	}
+	for _, obj := range r.chart.objects {
+		if err := r.apply(ctx, obj, obj.GetKind() == "Deployment"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply does a server-side apply of obj; dry checks it with the server only.
+func (r *Rig) apply(ctx context.Context, obj *unstructured.Unstructured, dry bool) error {
+	gvk := obj.GroupVersionKind()
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(r.Client.Discovery()))
+	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return fmt.Errorf("finding the resource of %s: %w", gvk, err)
+	}
+	var resource dynamic.ResourceInterface = r.Dynamic.Resource(mapping.Resource)
+	if ns := obj.GetNamespace(); ns != "" {
+		resource = r.Dynamic.Resource(mapping.Resource).Namespace(ns)
+	}
+	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
+	if dry {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	if _, err := resource.Apply(ctx, obj.GetName(), obj, options); err != nil {
+		return fmt.Errorf("applying %s %s: %w", gvk.Kind, obj.GetName(), err)
+	}
+	return nil
+}

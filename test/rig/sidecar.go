@@ -1,0 +1,122 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/ha-sidecar/ha-sidecar/internal/process"
+)
+
+// Sidecar is a replica of ha-sidecar.
+type Sidecar struct {
+	*process.Process
+	// Endpoint is host:port of its HTTP server.
+	Endpoint string
+}
+
+// Stop ends the replica as Kubernetes would.
+func (s *Sidecar) Stop() error {
+	select {
+	case <-s.Done():
+		return nil // killed or ended in the test
+	default:
+		return s.Process.Stop(stopBound)
+	}
+}
+
+// Pause stops the process without its knowledge; Continue lets it go on.
+func (s *Sidecar) Pause() error { return s.Signal(syscall.SIGSTOP) }
+
+// Continue lets a paused process go on.
+func (s *Sidecar) Continue() error { return s.Signal(syscall.SIGCONT) }
+
+func (r *Rig) startSidecars(ctx context.Context) error {
+	for range r.cfg.Replicas {
+		if _, err := r.StartSidecar(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// StartSidecar starts one more replica, as the chart's Deployment would: its
+// flags, its ServiceAccount's token.
+func (r *Rig) StartSidecar(ctx context.Context, extra ...string) (*Sidecar, error) {
+	kubeconfig, err := r.Cluster.ServiceAccountKubeconfig(ctx, SidecarNamespace, r.chart.serviceAccount)
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	endpoint := fmt.Sprintf("127.0.0.1:%d", port)
+	args := append([]string{}, r.chart.args...)
+	args = append(args, "--csi-address="+r.driverSocket(), "--http-endpoint="+endpoint, "--kubeconfig="+kubeconfig)
+	args = append(args, r.cfg.SidecarArgs...)
+	name := fmt.Sprintf("ha-sidecar-%d", len(r.Sidecars)+1)
+	p, err := r.startWithEnv(ctx, name, "ha-sidecar", "", []string{"POD_NAMESPACE=" + SidecarNamespace}, append(args, extra...)...)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sidecar{Process: p, Endpoint: endpoint}
+	r.Sidecars = append(r.Sidecars, s)
+	return s, r.Await(ctx, name+" is ready", func() bool { return s.Get("/readyz") == nil })
+}
+
+// Get fetches a path of the HTTP endpoint; nil for status 200.
+func (s *Sidecar) Get(path string) error {
+	_, err := s.Body(path)
+	return err
+}
+
+// Body fetches a path of the HTTP endpoint.
+func (s *Sidecar) Body(path string) (string, error) {
+	res, err := http.Get("http://" + s.Endpoint + path) //nolint:noctx,gosec // loopback, test
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return "", err
+	}
+	if res.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s: %s", path, res.Status, strings.TrimSpace(string(body)))
+	}
+	return string(body), nil
+}
+
+// Leader is the replica that leads, or nil.
+func (r *Rig) Leader() *Sidecar {
+	for _, s := range r.Sidecars {
+		if body, err := s.Body("/debug/leader"); err == nil && strings.HasPrefix(body, "leads") {
+			return s
+		}
+	}
+	return nil
+}
+
+// LogOf reads a log file of the rig: "ha-sidecar-1", "node-1-agent".
+func (r *Rig) LogOf(name string) string {
+	b, err := os.ReadFile(r.path("logs/" + name + ".log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
