@@ -167,7 +167,7 @@ func (hac *haController) volumesOf(pod *v1.Pod) map[string]bool {
 
 // subscribe makes changes wake the nodes that they concern. The returned
 // function undoes it.
-func (hac *haController) subscribe() (synced []cache.InformerSynced, unsubscribe func(), err error) {
+func (hac *haController) subscribe() (synced []cache.DoneChecker, unsubscribe func(), err error) {
 	var undo []func()
 	unsubscribe = func() {
 		for _, f := range undo {
@@ -190,7 +190,7 @@ func (hac *haController) subscribe() (synced []cache.InformerSynced, unsubscribe
 			return fmt.Errorf("watching: %w", err)
 		}
 		undo = append(undo, func() { _ = informer.RemoveEventHandler(reg) })
-		synced = append(synced, reg.HasSynced)
+		synced = append(synced, reg.HasSyncedChecker())
 		return nil
 	}
 	if err := add(hac.caches.pods, hac.wakePod); err != nil {
@@ -199,12 +199,12 @@ func (hac *haController) subscribe() (synced []cache.InformerSynced, unsubscribe
 	if err := add(hac.caches.vas, hac.wakeVA); err != nil {
 		return nil, unsubscribe, err
 	}
-	synced = append(synced, hac.caches.claims.HasSynced)
+	synced = append(synced, hac.caches.claims.HasSyncedChecker())
 	if hac.caches.nodes != nil {
 		if err := add(hac.caches.nodes, hac.wakeNode); err != nil {
 			return nil, unsubscribe, err
 		}
-		synced = append(synced, hac.caches.pvs.HasSynced)
+		synced = append(synced, hac.caches.pvs.HasSyncedChecker())
 	}
 	return synced, unsubscribe, nil
 }

@@ -160,7 +160,7 @@ func (hac *haController) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+	if !cache.WaitFor(ctx, "", synced...) {
 		return ctx.Err()
 	}
 	for range hac.workers {

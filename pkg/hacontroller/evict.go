@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,12 +72,7 @@ func (hac *haController) ask(ctx context.Context, w *walk) error {
 		}
 	}
 	t.mu.Unlock()
-	var g errgroup.Group
-	g.SetLimit(callsPerNode)
-	for _, pod := range due {
-		g.Go(func() error { return hac.askPod(ctx, w, pod) })
-	}
-	return g.Wait()
+	return each(hac.metrics, due, func(_ int, pod *v1.Pod) error { return hac.askPod(ctx, w, pod) })
 }
 
 // askPod evicts one pod and remembers the answer. Only what is no answer to the
@@ -112,6 +106,7 @@ func (hac *haController) askPod(ctx context.Context, w *walk, pod *v1.Pod) error
 	case refusal != "":
 		logger.V(1).Info("Eviction is refused for now", "reason", refusal, "tries", a.tries)
 	case !gone:
+		hac.settle(pod)
 		hac.reached(ctx, t, w.pvs(), MilestoneAsked)
 		hac.event(pod, v1.EventTypeWarning, PodEvictEventReason, "Evicted, since a volume that it uses fails on node %s", w.node)
 	}

@@ -3,9 +3,7 @@ package hacontroller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/bits"
-	"runtime/debug"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -88,25 +86,19 @@ func (hac *haController) fenceOne(ctx context.Context, w *walk, va *storagev1.Vo
 }
 
 // callFencer makes one bounded call, when there is room for it.
-func (hac *haController) callFencer(ctx context.Context, va *storagev1.VolumeAttachment) (err error) {
+func (hac *haController) callFencer(ctx context.Context, va *storagev1.VolumeAttachment) error {
 	select {
 	case hac.fenceSlots <- struct{}{}:
 		defer func() { <-hac.fenceSlots }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			hac.metrics.panics.Inc()
-			err = fmt.Errorf("fencing %s: panic: %v\n%s", va.Name, r, debug.Stack())
-		}
-	}()
 	if !hac.leads() {
 		return errNotLeader
 	}
 	ctx, cancel := context.WithTimeout(ctx, hac.fenceTimeout)
 	defer cancel()
-	return hac.fencer.Fence(ctx, va.DeepCopy())
+	return caught(hac.metrics, func() error { return hac.fencer.Fence(ctx, va.DeepCopy()) })
 }
 
 // fenceFailed makes a fence that is not acknowledged seen: at first, and then

@@ -3,6 +3,9 @@ package hacontroller
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -22,6 +25,17 @@ type live struct {
 
 	mu  sync.Mutex
 	vas map[types.UID]*storagev1.VolumeAttachment
+	// read are the names of the attachments that were looked for.
+	read []string
+}
+
+// attachments are the attachments that exist, in the order of their names.
+func (l *live) attachments() []*storagev1.VolumeAttachment {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.SortedFunc(maps.Values(l.vas), func(a, b *storagev1.VolumeAttachment) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 }
 
 // putVA keeps what a write answered, which is as good as a read.
@@ -36,7 +50,7 @@ func (l *live) putVA(va *storagev1.VolumeAttachment) {
 func (hac *haController) readLive(ctx context.Context, node string, vaNames []string) (*live, error) {
 	ctx, cancel := context.WithTimeout(ctx, DefaultRequestTimeout)
 	defer cancel()
-	l := &live{pods: map[types.UID]*v1.Pod{}, vas: map[types.UID]*storagev1.VolumeAttachment{}}
+	l := &live{read: vaNames, pods: map[types.UID]*v1.Pod{}, vas: map[types.UID]*storagev1.VolumeAttachment{}}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(callsPerNode)
 	g.Go(func() error {
@@ -78,6 +92,23 @@ func (hac *haController) readLive(ctx context.Context, node string, vaNames []st
 		return nil, err
 	}
 	return l, nil
+}
+
+// readMore reads the attachments that l did not look for yet.
+func (hac *haController) readMore(ctx context.Context, l *live, names []string) error {
+	for _, name := range names {
+		if slices.Contains(l.read, name) {
+			continue
+		}
+		va, err := hac.liveVA(ctx, name)
+		if err != nil {
+			return err
+		}
+		if va != nil {
+			l.putVA(va)
+		}
+	}
+	return nil
 }
 
 // liveVA reads one VolumeAttachment; nil where there is none.

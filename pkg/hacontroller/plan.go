@@ -121,13 +121,13 @@ func addTarget(targets []volume.Target, t volume.Target) []volume.Target {
 	return append(targets, t)
 }
 
-// recorded finds the walks on node that have a record, from live attachments. A
-// record that cannot be read is shown and left alone.
-func (hac *haController) recorded(ctx context.Context, node string, l *live) []*walk {
+// recorded finds the walks on node that have a record on one of vas. A record
+// that cannot be read is shown and left alone.
+func (hac *haController) recorded(ctx context.Context, node string, vas []*storagev1.VolumeAttachment) []*walk {
 	var walks []*walk
-	for _, va := range l.vas {
+	for _, va := range vas {
 		rec, ok, err := volume.FenceRecordOf(va)
-		if !ok || va.Spec.NodeName != node {
+		if !ok || va.Spec.NodeName != node || va.Spec.Attacher != hac.driver {
 			continue
 		}
 		if err != nil || rec.Node != node || len(rec.Targets) == 0 {
@@ -144,15 +144,19 @@ func (hac *haController) recorded(ctx context.Context, node string, l *live) []*
 }
 
 // vaNames are the attachments of node that matter: those with a record, and
-// those that a walk targets. A targeted attachment that the cache does not have
-// is missing from the answer.
+// those that a walk targets. A target that the cache does not have is missing
+// from the answer: it is gone, since the cache is never behind the record or
+// the judge, which both saw it.
 func (hac *haController) vaNames(node string, walks []*walk) []string {
+	targeted := map[types.UID]bool{}
+	for _, w := range walks {
+		for _, t := range w.targets {
+			targeted[t.VolumeAttachmentUID] = true
+		}
+	}
 	var names []string
 	for _, va := range hac.attachments(vasByNode, node) {
-		targeted := slices.ContainsFunc(walks, func(w *walk) bool {
-			return slices.ContainsFunc(w.targets, func(t volume.Target) bool { return t.VolumeAttachmentUID == va.UID })
-		})
-		if targeted || volume.Fenced(va) {
+		if targeted[va.UID] || volume.Fenced(va) {
 			names = append(names, va.Name)
 		}
 	}
@@ -162,8 +166,13 @@ func (hac *haController) vaNames(node string, walks []*walk) []string {
 
 // walksOf joins what is asked with what is recorded: a record always wins, and
 // what overlaps it waits until it is through.
-func (hac *haController) walksOf(ctx context.Context, node string, asked []*walk, l *live) []*walk {
-	recorded := hac.recorded(ctx, node, l)
+func (hac *haController) walksOf(ctx context.Context, node string, asked []*walk, l *live) ([]*walk, error) {
+	recorded := hac.recorded(ctx, node, l.attachments())
+	// A record may be found that the cache did not have, on one attachment of
+	// several: then the rest of its plan is still to be read.
+	if err := hac.readMore(ctx, l, hac.vaNames(node, recorded)); err != nil {
+		return nil, err
+	}
 	walks := recorded
 	for _, w := range asked {
 		i := slices.IndexFunc(recorded, w.overlaps)
@@ -178,7 +187,11 @@ func (hac *haController) walksOf(ctx context.Context, node string, asked []*walk
 		w.track = hac.track(w.key(), node, receivedFirst(w.marks, now))
 		hac.fill(w, l)
 	}
-	return walks
+	// What carries a record and is in no readable plan was shown above, and
+	// nobody may guess what the plan was.
+	return slices.DeleteFunc(walks, func(w *walk) bool {
+		return w.record == nil && slices.ContainsFunc(w.vas, volume.Fenced)
+	}), nil
 }
 
 func receivedFirst(marks []*mark, otherwise time.Time) time.Time {

@@ -69,10 +69,10 @@ func (follower) IsLeader() bool { return false }
 // says what is left.
 func runSeed(t *testing.T, opts ...Option) (podLeft, vaLeft bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
 	objs := seedObjects()
 	client := fake.NewClientset(objs[0].(*v1.Pod), objs[1].(*v1.PersistentVolumeClaim), objs[2].(*storagev1.VolumeAttachment))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
 	updates := make(chan string)
 	go func() {
 		select {

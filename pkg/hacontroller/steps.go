@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -43,12 +43,13 @@ func (hac *haController) advance(ctx context.Context, l *live, w *walk) (result,
 	case stepWait, stepDone:
 		return result{wait: d.wait}, nil
 	}
+	if d.step == stepAsk {
+		return result{again: true}, hac.ask(ctx, w)
+	}
 	for _, pod := range w.pods {
 		hac.settle(pod)
 	}
 	switch d.step {
-	case stepAsk:
-		return result{again: true}, hac.ask(ctx, w)
 	case stepDrained:
 		return hac.drain(ctx, w), nil
 	case stepFence:
@@ -151,24 +152,19 @@ func (hac *haController) record(ctx context.Context, l *live, w *walk) error {
 // removePods marks the pods Failed and deletes them. The node cannot write
 // their volumes any more, so nothing is lost by not waiting for it.
 func (hac *haController) removePods(ctx context.Context, w *walk) error {
-	var g errgroup.Group
-	g.SetLimit(callsPerNode)
-	for _, pod := range w.pods {
+	return each(hac.metrics, w.pods, func(_ int, pod *v1.Pod) error {
 		if forced(pod) {
-			continue
+			return nil
 		}
-		g.Go(func() error {
-			if err := hac.markFailed(ctx, w, pod); err != nil {
-				return err
-			}
-			deleted, err := hac.forceDelete(ctx, pod)
-			if deleted {
-				hac.reached(ctx, w.track, w.pvs(), MilestonePodDeleted)
-			}
+		if err := hac.markFailed(ctx, w, pod); err != nil {
 			return err
-		})
-	}
-	return g.Wait()
+		}
+		deleted, err := hac.forceDelete(ctx, pod)
+		if deleted {
+			hac.reached(ctx, w.track, w.pvs(), MilestonePodDeleted)
+		}
+		return err
+	})
 }
 
 // markFailed tells the pod's owner of a disruption. Where that is not permitted
@@ -192,14 +188,13 @@ func (hac *haController) markFailed(ctx context.Context, w *walk, pod *v1.Pod) e
 func (hac *haController) removeAttachments(ctx context.Context, w *walk) error {
 	hac.reached(ctx, w.track, w.pvs(), MilestonePodsGone)
 	w.track.finish(w)
-	var g errgroup.Group
-	g.SetLimit(callsPerNode)
-	for _, va := range w.vas {
-		if va.DeletionTimestamp == nil {
-			g.Go(func() error { return hac.detach(ctx, va) })
+	err := each(hac.metrics, w.vas, func(_ int, va *storagev1.VolumeAttachment) error {
+		if va.DeletionTimestamp != nil {
+			return nil
 		}
-	}
-	if err := g.Wait(); err != nil {
+		return hac.detach(ctx, va)
+	})
+	if err != nil {
 		return err
 	}
 	hac.reached(ctx, w.track, w.pvs(), MilestoneVADeleted)

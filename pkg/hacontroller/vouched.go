@@ -2,12 +2,10 @@ package hacontroller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -84,17 +82,8 @@ func usesHere(pod *v1.Pod, va *storagev1.VolumeAttachment) bool {
 // syncVouched works off the marks of one node, side by side.
 func (hac *haController) syncVouched(ctx context.Context, node string) (time.Duration, error) {
 	marks := hac.marksOn(node)
-	errs := make([]error, len(marks))
-	var g errgroup.Group
-	g.SetLimit(callsPerNode)
-	for i, m := range marks {
-		g.Go(func() error {
-			errs[i] = hac.walkVouched(ctx, m)
-			return nil
-		})
-	}
-	_ = g.Wait() // each mark's error is in errs
-	if err := errors.Join(errs...); err != nil {
+	err := each(hac.metrics, marks, func(_ int, m *mark) error { return hac.walkVouched(ctx, m) })
+	if err != nil {
 		return 0, err
 	}
 	if len(hac.marksOn(node)) == 0 {
@@ -110,7 +99,7 @@ func (hac *haController) walkVouched(ctx context.Context, m *mark) error {
 	if err != nil {
 		return err
 	}
-	if va == nil || m.vas[va.UID] == "" && !hasKey(m.vas, va.UID) {
+	if va == nil || !hasKey(m.vas, va.UID) {
 		hac.finishVouched(ctx, m)
 		return nil
 	}
@@ -184,21 +173,16 @@ func (hac *haController) outOfScope(pod *v1.Pod) Reason {
 
 // deleteVouched deletes the pods that are not deleted yet.
 func (hac *haController) deleteVouched(ctx context.Context, t *track, m *mark, users []*v1.Pod) error {
-	var g errgroup.Group
-	g.SetLimit(callsPerNode)
-	for _, pod := range users {
+	return each(hac.metrics, users, func(_ int, pod *v1.Pod) error {
 		if forced(pod) {
-			continue
+			return nil
 		}
-		g.Go(func() error {
-			deleted, err := hac.forceDelete(ctx, pod)
-			if deleted {
-				hac.reached(ctx, t, []string{m.pv}, MilestonePodDeleted)
-			}
-			return err
-		})
-	}
-	return g.Wait()
+		deleted, err := hac.forceDelete(ctx, pod)
+		if deleted {
+			hac.reached(ctx, t, []string{m.pv}, MilestonePodDeleted)
+		}
+		return err
+	})
 }
 
 // forced reports whether only finalizers keep the pod: it is already deleted
@@ -238,29 +222,25 @@ func (hac *haController) liveUsers(ctx context.Context, pv string, va *storagev1
 	candidates, _ := hac.users(pv)
 	var mu sync.Mutex
 	var users []*v1.Pod
-	var g errgroup.Group
-	g.SetLimit(callsPerNode)
-	for _, pod := range candidates {
+	err := each(hac.metrics, candidates, func(_ int, pod *v1.Pod) error {
 		if !usesHere(pod, va) {
-			continue
-		}
-		g.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, DefaultRequestTimeout)
-			defer cancel()
-			live, err := hac.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-			switch {
-			case apierrors.IsNotFound(err):
-				return nil
-			case err != nil:
-				return fmt.Errorf("reading pod %s: %w", podName(pod), err)
-			}
-			if hac.volumesOf(live)[pv] && usesHere(live, va) {
-				mu.Lock()
-				users = append(users, live)
-				mu.Unlock()
-			}
 			return nil
-		})
-	}
-	return users, g.Wait()
+		}
+		ctx, cancel := context.WithTimeout(ctx, DefaultRequestTimeout)
+		defer cancel()
+		live, err := hac.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return fmt.Errorf("reading pod %s: %w", podName(pod), err)
+		}
+		if hac.volumesOf(live)[pv] && usesHere(live, va) {
+			mu.Lock()
+			users = append(users, live)
+			mu.Unlock()
+		}
+		return nil
+	})
+	return users, err
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -36,7 +35,8 @@ func (hac *haController) syncNode(ctx context.Context, node string) (time.Durati
 func (hac *haController) pass(ctx context.Context, node string) (wait time.Duration, again bool, err error) {
 	left := hac.dropGone(ctx, node)
 	asked := hac.asked(ctx, node)
-	names := hac.vaNames(node, asked)
+	known := hac.recorded(ctx, node, hac.attachments(vasByNode, node))
+	names := hac.vaNames(node, append(known, asked...))
 	if len(asked) == 0 && len(names) == 0 && !hac.nodeMatters(node) {
 		if hac.settleTracks(ctx, node, nil); left == 0 {
 			return 0, false, nil
@@ -47,22 +47,19 @@ func (hac *haController) pass(ctx context.Context, node string) (wait time.Durat
 	if err != nil {
 		return 0, false, err
 	}
-	walks := hac.walksOf(ctx, node, asked, l)
+	walks, err := hac.walksOf(ctx, node, asked, l)
+	if err != nil {
+		return 0, false, err
+	}
 	hac.settleTracks(ctx, node, walks)
 
-	errs := make([]error, len(walks)+2)
 	results := make([]result, len(walks))
-	errs[len(walks)] = hac.holdAll(ctx, l, walks)
-	var g errgroup.Group
-	g.SetLimit(callsPerNode)
-	for i, w := range walks {
-		g.Go(func() error {
-			results[i], errs[i] = hac.advance(ctx, l, w)
-			return nil
-		})
-	}
-	_ = g.Wait() // each walk's error is in errs
-	errs[len(walks)+1] = hac.unhold(ctx, l, walks)
+	holdErr := hac.holdAll(ctx, l, walks)
+	stepErr := each(hac.metrics, walks, func(i int, w *walk) (err error) {
+		results[i], err = hac.advance(ctx, l, w)
+		return err
+	})
+	unholdErr := hac.unhold(ctx, l, walks)
 
 	wait = hac.interval
 	for _, r := range results {
@@ -71,7 +68,7 @@ func (hac *haController) pass(ctx context.Context, node string) (wait time.Durat
 			wait = min(wait, r.wait)
 		}
 	}
-	return wait, again, errors.Join(errs...)
+	return wait, again, errors.Join(holdErr, stepErr, unholdErr)
 }
 
 // nodeMatters reports whether the node is held or a person gave a word.

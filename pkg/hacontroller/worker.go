@@ -3,8 +3,6 @@ package hacontroller
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,7 +32,11 @@ func (hac *haController) process(ctx context.Context, node string) {
 		return
 	}
 	logger := klog.FromContext(ctx).WithValues("node", node)
-	wait, err := hac.sync(klog.NewContext(ctx, logger), node)
+	var wait time.Duration
+	err := caught(hac.metrics, func() (err error) {
+		wait, err = hac.sync(klog.NewContext(ctx, logger), node)
+		return err
+	})
 	switch {
 	case err == nil:
 		hac.queue.Forget(node)
@@ -57,15 +59,8 @@ func (hac *haController) process(ctx context.Context, node string) {
 	}
 }
 
-// sync is one pass, with a panic turned into an error: one node's bad luck must
-// not stop the others.
-func (hac *haController) sync(ctx context.Context, node string) (wait time.Duration, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			hac.metrics.panics.Inc()
-			err = fmt.Errorf("working on node %s: panic: %v\n%s", node, r, debug.Stack())
-		}
-	}()
+// sync is one pass over a node, in whichever of the two ways.
+func (hac *haController) sync(ctx context.Context, node string) (time.Duration, error) {
 	if !hac.leads() {
 		if hac.dropGone(ctx, node) == 0 {
 			return 0, nil

@@ -489,6 +489,12 @@ func (f *fakeFencer) Unfence(_ context.Context, node string) error {
 	return nil
 }
 
+func (f *fakeFencer) lifted() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.unfenced)
+}
+
 // run starts a controller in the bubble and returns how to signal and stop it.
 func (w *world) run(opts ...Option) (signal func(pv string), stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
