@@ -38,15 +38,18 @@ func (c *Client) connect(ctx context.Context, stubborn bool) error {
 	logger := klog.FromContext(ctx)
 	now := c.cfg.Clock.Now
 	nextLog := now()
+	var problem error
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
-		problem := c.attempt(ctx)
-		if problem == nil {
+		err := c.attempt(ctx)
+		if err == nil {
 			return nil
 		}
 		if c.isClosed() {
 			return errClosed
 		}
-		if ctx.Err() == nil || IsPermanent(problem) {
+		// An attempt that ctx cut short says less than the one before it.
+		if problem == nil || ctx.Err() == nil || IsPermanent(err) {
+			problem = err
 			c.setProblem(nil, problem)
 		}
 		if IsPermanent(problem) && !stubborn {

@@ -26,8 +26,8 @@ const patience = 20 * time.Second
 // deadline so that nothing hangs.
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	logger, ctx := ktesting.NewTestContext(t)
-	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, logger), patience)
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(2)))
+	ctx, cancel := context.WithTimeout(klog.NewContext(t.Context(), logger), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
