@@ -37,7 +37,9 @@ type entry struct {
 type suspicion struct {
 	word   word
 	source volume.Source
-	until  time.Time
+	// began is when the incident ended that it is about.
+	began time.Time
+	until time.Time
 }
 
 // idle reports whether the entry holds nothing worth keeping.

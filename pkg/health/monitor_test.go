@@ -349,6 +349,25 @@ func TestLiveReadMustAgree(t *testing.T) {
 	}
 }
 
+// The Lease may grow stale while the pod is being read.
+func TestLeaseIsLookedAtAfterTheRead(t *testing.T) {
+	short := func(c *Config) { c.LeaseGrace = time.Second }
+	run(t, short, world(), func(r *rig) {
+		r.client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(2 * time.Second)
+			return false, nil, nil
+		})
+		r.setPod(newPod("p", "n1", "pv", pathsLost))
+		time.Sleep(DefaultConfirmAfter - time.Millisecond)
+		r.renew("n1")
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		r.wantMetric("ha_sidecar_health_checks_total{result=read} 1")
+		r.wantVerdicts("vol@n1 Inaccessible confirmed=false suspect=false")
+		r.wantMetric("ha_sidecar_health_unconfirmed{waiting_for=lease} 1")
+	})
+}
+
 func TestVolumeMovedAwayLeavesItsNodeSuspect(t *testing.T) {
 	run(t, nil, world(), func(r *rig) {
 		r.renew("n1")

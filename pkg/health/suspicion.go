@@ -38,15 +38,18 @@ func (t *tracker) suspect(key volume.Key, o origin, now time.Time) {
 	if w == nil || !w.failing() || key.Everywhere() {
 		return
 	}
-	// Two speakers of one incident end within one moment; that is one strike.
-	if e.suspicion == nil || w.confirmedAt.After(e.suspicion.word.confirmedAt) {
+	// What was said before the suspicion began belongs to the same incident.
+	began := now
+	if e.suspicion == nil || w.since.After(e.suspicion.began) {
 		e.strikes++
+	} else {
+		began = e.suspicion.began
 	}
 	until := now.Add(t.suspectTime(e.strikes))
 	if e.suspicion != nil && e.suspicion.until.After(until) {
 		until = e.suspicion.until
 	}
-	t.keep(key, *w, o.source, until)
+	t.keep(key, *w, o.source, began, until)
 }
 
 // recall restores a suspicion of an earlier life, from the hold record of the
@@ -66,13 +69,13 @@ func (t *tracker) recall(key volume.Key, source volume.Source, heldAt, until tim
 		},
 		since:       heldAt,
 		confirmedAt: heldAt,
-	}, source, until)
+	}, source, heldAt, until)
 }
 
-func (t *tracker) keep(key volume.Key, w word, source volume.Source, until time.Time) {
+func (t *tracker) keep(key volume.Key, w word, source volume.Source, began, until time.Time) {
 	e := t.entries[key]
 	w.gone, w.waiting = true, ""
-	e.suspicion = &suspicion{word: w, source: source, until: until}
+	e.suspicion = &suspicion{word: w, source: source, began: began, until: until}
 	e.strikesUntil = until.Add(t.rules.suspectMax)
 	t.timers.set(until, key)
 	t.timers.set(e.strikesUntil, key)

@@ -171,6 +171,21 @@ func TestOneIncidentIsOneStrike(t *testing.T) {
 	}
 }
 
+// The kubelet says it twice, of the volume and of the storage behind it.
+func TestTwoSpeakersAreOneStrike(t *testing.T) {
+	key := volume.Key{Handle: "vol", Node: "n1"}
+	tr, pod, now := confirmedPod(t, key)
+	tr.tell(origin{volume.SourceCSINodeStatus, "n1"}, []volume.Reading{inaccessible(key, now)}, now)
+	now = now.Add(testRules.confirmAfter)
+	confirm(t, tr, key, now)
+	tr.tell(pod, nil, now)
+	tr.detach(key, now)
+	tr.transitions()
+	if got := tr.told[key].SuspectUntil.Sub(now); got != testRules.suspectFor {
+		t.Fatalf("suspect for %v, want %v", got, testRules.suspectFor)
+	}
+}
+
 func TestUnconfirmedLeavesNoSuspicion(t *testing.T) {
 	key, o := volume.Key{Handle: "vol", Node: "n1"}, origin{volume.SourcePodStatus, "p"}
 	tr := newTracker(testRules)
