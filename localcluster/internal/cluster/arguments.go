@@ -35,6 +35,10 @@ func arguments(component string, l layout, o Options, p ports) []string {
 			"--controllers=*",
 			"--use-service-account-credentials=true",
 			"--service-account-private-key-file="+l.pki("sa.key"),
+			// At the default of 20 requests a second it takes seconds to fetch the
+			// credentials of all its controllers.
+			"--kube-api-qps=200",
+			"--kube-api-burst=400",
 			"--root-ca-file="+l.pki("ca.crt"),
 			"--cluster-signing-cert-file="+l.pki("ca.crt"),
 			"--cluster-signing-key-file="+l.pki("ca.key"),
