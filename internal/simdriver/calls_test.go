@@ -171,9 +171,8 @@ func (r *rig) wantNodeHealth(node *nodeRig, volume string, want ...*csi.VolumeHe
 // TestHealthLegacy: the condition arrives as the field that a driver of CSI 1.12
 // would have sent.
 func TestHealthLegacy(t *testing.T) {
-	legacy := func(cfg *Config) { cfg.Health = health.Legacy }
-	r := newRig(t, legacy)
-	node := r.node("node-a", legacy)
+	r := newRig(t, func(cfg *Config) { cfg.Health = health.Legacy })
+	node := r.node("node-a", "--health=legacy")
 	volume := r.volume("data")
 	path := r.use(node, volume)
 	conditionOf := func() string {

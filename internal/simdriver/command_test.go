@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
 )
 
 // run runs the command line in this process.
@@ -122,6 +125,8 @@ func TestCtl(t *testing.T) {
 			ctl("", "clear")
 			ctl("[]", "faults")
 			ctl("", "drop-socket", "1ms")
+			_, err := r.ListVolumes(t.Context(), &csi.ListVolumesRequest{}, grpc.WaitForReady(true))
+			r.must(err)
 		})
 	}
 }

@@ -1,11 +1,15 @@
 package simdriver
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -32,6 +36,7 @@ type process struct {
 	conn     *grpc.ClientConn
 	ctl      *simctl.Client
 	stop     func()
+	kill     func() // a node's only
 }
 
 // nodeRig is a node's process.
@@ -120,11 +125,53 @@ func (r *rig) start(socket string, change ...func(*Config)) *process {
 	return p
 }
 
-// node starts a node's process.
-func (r *rig) node(id string, change ...func(*Config)) *nodeRig {
+// nodeHere starts a node in this process. Only for tests that mount no FUSE.
+func (r *rig) nodeHere(id string, change ...func(*Config)) *nodeRig {
 	r.t.Helper()
 	p := r.start(id, append(change, func(cfg *Config) { cfg.NodeID = id })...)
 	return &nodeRig{process: p, NodeClient: csi.NewNodeClient(p.conn), id: id}
+}
+
+// node starts a node as a process of its own, until the test ends or stop is
+// called.
+func (r *rig) node(id string, flags ...string) *nodeRig {
+	r.t.Helper()
+	p := &process{endpoint: "unix://" + filepath.Join(r.run, id)}
+	control := p.endpoint + ".ctl"
+	cmd := command(r.t, append([]string{"node", "--endpoint", p.endpoint, "--control", control,
+		"--state-dir", filepath.Join(r.dir, "state"), "--node-id", id}, flags...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	r.must(cmd.Start())
+	var err error
+	p.conn, err = grpc.NewClient(p.endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	r.must(err)
+	p.ctl, err = simctl.Dial(control)
+	r.must(err)
+	end := func(signal syscall.Signal) error {
+		p.ctl.Close()
+		return errors.Join(p.conn.Close(), cmd.Process.Signal(signal), cmd.Wait())
+	}
+	stop := sync.OnceFunc(func() {
+		if err := end(syscall.SIGTERM); err != nil {
+			r.t.Errorf("node %s ended with %v:\n%s", id, err, stderr.String())
+		} else if r.t.Failed() {
+			r.t.Logf("node %s:\n%s", id, stderr.String())
+		}
+	})
+	p.stop = stop
+	p.kill = func() {
+		var exit *exec.ExitError
+		if err := end(syscall.SIGKILL); !errors.As(err, &exit) {
+			r.t.Errorf("killing node %s: %v", id, err)
+		}
+		p.stop = func() {}
+	}
+	r.t.Cleanup(func() { p.stop() })
+	n := &nodeRig{process: p, NodeClient: csi.NewNodeClient(p.conn), id: id}
+	_, err = n.NodeGetInfo(r.t.Context(), &csi.NodeGetInfoRequest{}, grpc.WaitForReady(true))
+	r.must(err)
+	return n
 }
 
 func mountOf(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability {

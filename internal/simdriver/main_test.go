@@ -2,6 +2,7 @@ package simdriver
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -18,6 +19,11 @@ const asCommand = "SIMDRIVER_TEST_AS_COMMAND"
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		// It ends with the test process, however that ends.
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			stop()
+		}()
 		code := Main(ctx, os.Args[1:], os.Stdout, os.Stderr)
 		stop()
 		os.Exit(code)
@@ -27,14 +33,19 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("github.com/onsi/ginkgo/v2/internal/interrupt_handler.(*InterruptHandler).registerForInterrupts.func2"))
 }
 
-// command is the driver's command as a process of its own.
+// command is the driver's command as a process of its own. Whoever uses files of
+// a FUSE filesystem must not serve it: a process that is killed waits for its
+// file operations to end, and would wait for itself.
 func command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), asCommand+"=1")
+	if _, err := cmd.StdinPipe(); err != nil { // open until cmd.Wait
+		t.Fatal(err)
+	}
 	return cmd
 }

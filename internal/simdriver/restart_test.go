@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/fusefs"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/mounts"
@@ -74,29 +72,13 @@ func TestNodeRestart(t *testing.T) {
 	}
 }
 
-// kill runs a node as a process of its own, uses the volume there, and kills it.
+// kill uses the volume on a node and kills its process.
 func kill(t *testing.T, r *rig, volume string) {
 	t.Helper()
-	socket := filepath.Join(r.run, "killed")
-	cmd := command(t, "node", "--endpoint", "unix://"+socket, "--state-dir", filepath.Join(r.dir, "state"), "--node-id", "node-a")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	r.must(cmd.Start())
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	r.must(err)
-	defer conn.Close()
-	node := &nodeRig{NodeClient: csi.NewNodeClient(conn), id: "node-a"}
-	_, err = node.NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{}, grpc.WaitForReady(true))
-	r.must(err)
+	node := r.node("node-a")
 	w := startWriter(t, filepath.Join(r.use(node, volume), "file"))
-	r.must(cmd.Process.Kill())
-	if err := cmd.Wait(); err == nil {
-		t.Error("the process was not killed")
-	}
+	node.kill()
 	<-w.failed
-	if t.Failed() {
-		t.Log(stderr.String())
-	}
 }
 
 // TestNodeKilled: the dead mount is replaced by the next process.
@@ -152,7 +134,7 @@ func TestKilledHolderDoesNotBlockTheFence(t *testing.T) {
 // fenced.
 func TestWithoutFUSE(t *testing.T) {
 	r := newRig(t)
-	node := r.node("node-a", func(cfg *Config) {
+	node := r.nodeHere("node-a", func(cfg *Config) {
 		cfg.Mount = func(cfg fusefs.Config) (*fusefs.Mount, error) {
 			return nil, errors.Join(syscall.ENODEV, cfg.Gate.Close())
 		}
@@ -179,7 +161,7 @@ func TestWithoutFUSE(t *testing.T) {
 // TestOtherMountErrorsDoNotUnfence: only a machine without FUSE gets bind mounts.
 func TestOtherMountErrorsDoNotUnfence(t *testing.T) {
 	r := newRig(t)
-	node := r.node("node-a", func(cfg *Config) {
+	node := r.nodeHere("node-a", func(cfg *Config) {
 		cfg.Mount = func(cfg fusefs.Config) (*fusefs.Mount, error) {
 			return nil, errors.Join(syscall.EIO, cfg.Gate.Close())
 		}

@@ -37,7 +37,7 @@ func TestSanity(t *testing.T) {
 	var contexts []*sanity.TestContext
 	for _, dialect := range dialects {
 		r := newRig(t, func(cfg *Config) { cfg.Health = dialect })
-		node := r.node("node-a", func(cfg *Config) { cfg.Health = dialect })
+		node := r.node("node-a", "--health", string(dialect))
 		config := sanity.NewTestConfig()
 		config.Address = node.endpoint
 		config.ControllerAddress = "unix://" + filepath.Join(r.run, "c")
