@@ -50,7 +50,7 @@ func (n *Node) path(suffix string) string { return n.rig.path(n.Name + suffix) }
 
 func (n *Node) start(ctx context.Context) (err error) {
 	r := n.rig
-	if n.driver, err = r.start(ctx, n.Name+"-driver", "simdriver", "ready",
+	if n.driver, err = r.start(ctx, n.Name+"-driver", "simdriver", "Serving",
 		"node", "--endpoint=unix://"+n.path("-csi.sock"), "--control=unix://"+n.path("-driver.sock"),
 		"--state-dir="+r.StateDir(), "--node-id="+n.Name, "--name="+Driver, "--health="+r.cfg.Health); err != nil {
 		return err

@@ -147,7 +147,7 @@ func (r *Rig) startCluster(ctx context.Context) (err error) {
 }
 
 func (r *Rig) startDriver(ctx context.Context) error {
-	p, err := r.start(ctx, "driver-controller", "simdriver", "ready",
+	p, err := r.start(ctx, "driver-controller", "simdriver", "Serving",
 		"controller", "--endpoint=unix://"+r.driverSocket(), "--control=unix://"+r.path("driver-control.sock"),
 		"--state-dir="+r.StateDir(), "--name="+Driver, "--health="+r.cfg.Health)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 type Options struct {
 	CSIAddress         string
 	CSIMaxReceiveBytes int
+	CSIConnectTimeout  time.Duration
 	Kubeconfig         string
 	KubeAPIQPS         float32
 	KubeAPIBurst       int
@@ -82,7 +83,7 @@ type LeaderOptions struct {
 func NewOptions() *Options {
 	policy := failover.DefaultPolicy("")
 	return &Options{
-		CSIAddress: "/run/csi/socket", CSIMaxReceiveBytes: 16 << 20, Controllers: []string{"*"},
+		CSIAddress: "/run/csi/socket", CSIMaxReceiveBytes: 16 << 20, CSIConnectTimeout: 2 * time.Minute, Controllers: []string{"*"},
 		Timeout: 15 * time.Second, WorkerThreads: 10,
 		RetryIntervalStart: time.Second, RetryIntervalMax: 5 * time.Minute,
 		Health: HealthOptions{
@@ -105,6 +106,7 @@ func NewOptions() *Options {
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.CSIAddress, "csi-address", o.CSIAddress, "path or unix:// URL of the CSI driver's socket")
 	fs.IntVar(&o.CSIMaxReceiveBytes, "csi-max-receive-bytes", o.CSIMaxReceiveBytes, "largest reply accepted from the driver, in bytes")
+	fs.DurationVar(&o.CSIConnectTimeout, "csi-connect-timeout", o.CSIConnectTimeout, "how long the driver may take to answer at the start")
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of a kubeconfig; empty: the Pod's ServiceAccount")
 	fs.Float32Var(&o.KubeAPIQPS, "kube-api-qps", o.KubeAPIQPS, "requests per second to the API server; 0 with --kube-api-burst=0: no limit where the server has priority and fairness, else 50")
 	fs.IntVar(&o.KubeAPIBurst, "kube-api-burst", o.KubeAPIBurst, "burst of --kube-api-qps")

@@ -61,7 +61,7 @@ type process struct {
 
 // main goes from the driver to the controllers.
 func (p *process) main(ctx context.Context) error {
-	if err := p.driver.Connect(ctx); err != nil {
+	if err := p.connect(ctx); err != nil {
 		return err
 	}
 	p.csiMetrics.SetDriverName(p.driver.Name())
@@ -96,6 +96,14 @@ func (p *process) main(ctx context.Context) error {
 	group.Go("informers", func(ctx context.Context) error { return p.caches.run(ctx, shared, leases) })
 	group.Go("leader", func(ctx context.Context) error { return p.lead(ctx, parts) })
 	return group.Wait()
+}
+
+// connect waits for the driver, not for ever: a container that exits with the
+// reason is easier to find than one that is silent.
+func (p *process) connect(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, p.opts.CSIConnectTimeout)
+	defer cancel()
+	return p.driver.Connect(bounded)
 }
 
 // lead waits for the leases and runs the controllers under them.

@@ -39,7 +39,7 @@ func (o *Options) validateCommon() []error {
 	for flag, d := range map[string]time.Duration{
 		"timeout": o.Timeout, "retry-interval-start": o.RetryIntervalStart, "health-interval": o.Health.Interval,
 		"health-confirm-after": o.Health.ConfirmAfter, "suspect-for": o.Health.SuspectFor, "lease-grace": o.Health.LeaseGrace,
-		"evict-deadline": o.Failover.EvictDeadline, "drain-timeout": o.DrainTimeout,
+		"evict-deadline": o.Failover.EvictDeadline, "drain-timeout": o.DrainTimeout, "csi-connect-timeout": o.CSIConnectTimeout,
 	} {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("--%s=%v: must be positive", flag, d))

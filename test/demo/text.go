@@ -1,0 +1,30 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// progress prints what the rig tells.
+type progress struct{}
+
+func (progress) Write(p []byte) (int, error) {
+	fmt.Printf("  %s", p)
+	return len(p), nil
+}
+
+func explain() {
+	fmt.Printf(`A database runs as a StatefulSet on a CSI volume with ReadWriteOnce. Its storage becomes
+unreachable from its node: first the node still answers, then it does not. ha-sidecar moves
+the pod; the volume is never published to two nodes.
+
+Set for the demonstration, to be quick:
+  ha-sidecar     %s
+  nodes          %s
+  control plane  %s
+With the defaults: the kubelet looks at volumes each minute, a report is confirmed after 10 s,
+pods get up to 60 s to go, and kube-controller-manager needs up to 60 s to see a detach on the
+second path.
+
+`, strings.Join(append(values, sidecarArgs...), " "), strings.Join(nodeArgs, " "), strings.Join(clusterArgs, " "))
+}
