@@ -163,10 +163,12 @@ func TestUncertainNodeIsUnpublishedBeforeAnother(t *testing.T) {
 		r.run(t, func(t *testing.T) {
 			r.api.add(va("va1", "a", "n1"))
 			r.settle(500 * time.Millisecond)
-			r.api.add(va("va2", "a", "n2"))
-			r.api.remove(vaResource, "va1")
 			r.driver.set(healthy)
-			r.settle(5 * time.Second)
+			r.api.add(va("va2", "a", "n2"))
+			r.settle(10 * time.Millisecond)
+			wantCalls(t, r, "publish h-a id-n1")
+			r.api.remove(vaResource, "va1")
+			r.settle(10 * time.Millisecond)
 			wantGone(t, r, "va1")
 			wantAttached(t, r, "va2", true)
 			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1", "publish h-a id-n2")
@@ -474,7 +476,9 @@ func TestTwoAttachmentsOfOneKey(t *testing.T) {
 			r.settle(time.Second)
 			r.api.add(va("va2", "twin", "n1"))
 			r.settle(time.Second)
-			wantAttached(t, r, "va2", true)
+			if a := wantAttached(t, r, "va2", true); !slices.Contains(a.Finalizers, finalizer) || a.Annotations[volume.AnnotationNodeID] != "id-n1" {
+				t.Errorf("attached without an intent: %v %v", a.Finalizers, a.Annotations)
+			}
 			r.api.remove(vaResource, "va1")
 			r.settle(time.Second)
 			wantGone(t, r, "va1")

@@ -3,12 +3,15 @@ package attach
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
@@ -168,6 +171,64 @@ func TestRecordForbidsPublish(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantCalls(t, r, "unpublish h-a id-n1")
+		})
+	})
+}
+
+// A record that lands between the decision to publish and the intent makes the
+// intent conflict, and nothing is published; so does a VolumeAttachment that was
+// deleted and made again under the same name.
+func TestIntentConflicts(t *testing.T) {
+	for name, meanwhile := range map[string]func(*storagev1.VolumeAttachment){
+		"fence record": func(a *storagev1.VolumeAttachment) { annotate(a, volume.AnnotationFenced, "{}") },
+		"deletion": func(a *storagev1.VolumeAttachment) {
+			a.DeletionTimestamp, a.Finalizers = &metav1.Time{Time: time.Now()}, []string{"other"}
+		},
+		"successor": func(a *storagev1.VolumeAttachment) { a.UID = "another"; annotate(a, volume.AnnotationFenced, "{}") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"))...)
+				done := false
+				r.api.setFault(func(resource, sub string) (error, error) {
+					if resource == "volumeattachments" && sub == "" && !done {
+						done = true
+						a := r.api.va("va")
+						meanwhile(a)
+						r.api.store(vaResource, a)
+					}
+					return nil, nil
+				})
+				r.run(t, func(t *testing.T) {
+					r.api.add(va("va", "a", "n1"))
+					r.settle(time.Hour)
+					wantCalls(t, r, "")
+					if f := r.api.va("va").Finalizers; !done || slices.Contains(f, finalizer) {
+						t.Errorf("the intent was written: %v, finalizers %v", done, f)
+					}
+				})
+			})
+		})
+	}
+}
+
+// A publish that is not the first one goes by a live read: the informer may not
+// know of the record yet.
+func TestRepublishReadsLive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"))...)
+		r.driver.set(behaviour{err: errTimeout})
+		r.api.PrependReactor("get", "volumeattachments", func(clienttesting.Action) (bool, runtime.Object, error) {
+			live := r.api.va("va")
+			live.Annotations[volume.AnnotationFenced] = "{}"
+			return true, live, nil
+		})
+		r.run(t, func(t *testing.T) {
+			r.api.add(va("va", "a", "n1"))
+			r.settle(500 * time.Millisecond)
+			r.driver.set(healthy)
+			r.settle(time.Hour)
+			wantCalls(t, r, "publish h-a id-n1")
 		})
 	})
 }

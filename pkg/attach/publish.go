@@ -157,14 +157,19 @@ func (c *Controller) callPublish(ctx context.Context, cl *claim, pv *v1.Persiste
 func (c *Controller) adopt(ctx context.Context, cl *claim) error {
 	s := cl.step
 	va := s.va
-	if !c.hasIntent(va, s.nodeID, s.key.Handle) && s.nodeID != "" {
+	nodeID := s.nodeID
+	if nodeID == "" && !hasFinalizer(va.Finalizers, c.finalizer) {
+		if nodeID = s.facts.nodeID; nodeID == "" {
+			return fmt.Errorf("volume on node %s: %w", s.key.Node, errNoNodeID)
+		}
+	}
+	if nodeID != "" && !c.hasIntent(va, nodeID, s.key.Handle) {
 		var err error
-		if va, err = c.writeIntent(ctx, va, s.nodeID, s.key.Handle); err != nil {
+		if va, err = c.writeIntent(ctx, va, nodeID, s.key.Handle); err != nil {
 			return err
 		}
 	}
 	if va.Status.Attached {
-		c.ledger.setIntent(va.UID, true)
 		return nil
 	}
 	if err := c.commit(ctx, va, s.metadata); err != nil {
