@@ -74,6 +74,7 @@ func (d *decider) countNodes() {
 		*b = Breaker{}
 	}
 	d.brake.Breaker = *b
+	d.storm = d.gathering()
 }
 
 // gathering lists the nodes that would count if what is observed on them were
@@ -126,7 +127,7 @@ func (d *decider) checkStorm(a *Answer) {
 		a.add(ActionWait, CodeBreakerOpen, look, message)
 		return
 	}
-	more := d.gathering()
+	more := d.storm
 	if d.brake.Limit >= 0 && len(more) > 0 && len(d.brake.Failing)+len(more) > d.brake.Limit {
 		a.add(ActionWait, CodeStormSuspected, time.Time{}, fmt.Sprintf("volumes may be inaccessible from %s as well, which is not confirmed; together that would be more nodes than may fail (%d)", strings.Join(more, ", "), d.brake.Limit))
 	}

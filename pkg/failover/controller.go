@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,15 +37,15 @@ type Controller struct {
 	started time.Time
 	memory  Memory
 	last    Decision
-	// sent tells for which node, and when, a PV's name was sent last.
+	// sent tells for which nodes, and when, a PV's name was sent last.
 	sent map[string]sending
 	// told is what was last logged and counted per key.
 	told map[string]string
 }
 
 type sending struct {
-	node string
-	at   time.Time
+	nodes []string
+	at    time.Time
 }
 
 // New validates the configuration and takes the informers; the caller starts
@@ -170,24 +172,29 @@ func (c *Controller) decide() (Decision, error) {
 }
 
 // dispatch puts out the names that are to be moved and takes back the others.
-// One name speaks for a closure, and for one node at a time.
+// One name speaks for a closure; it goes out anew when another node of the
+// volume fails.
 func (c *Controller) dispatch(d Decision, now time.Time) {
 	if c.cfg.Mode != ModeEnforce {
 		return
 	}
-	wanted := map[string]bool{}
+	wanted := map[string][]string{}
 	for _, a := range d.Answers {
-		if a.Action != ActionMove || !a.Lead || wanted[a.PV] {
-			continue
-		}
-		wanted[a.PV] = true
-		if last, ok := c.sent[a.PV]; !ok || last.node != a.Key.Node || now.Sub(last.at) >= sendAgain {
-			c.sent[a.PV] = sending{node: a.Key.Node, at: now}
-			c.outbox.put(a.PV)
+		if a.Action == ActionMove && a.Lead {
+			wanted[a.PV] = append(wanted[a.PV], a.Key.Node)
 		}
 	}
+	for _, pv := range slices.Sorted(maps.Keys(wanted)) {
+		last, ok := c.sent[pv]
+		news := slices.ContainsFunc(wanted[pv], func(node string) bool { return !slices.Contains(last.nodes, node) })
+		if !ok || news || now.Sub(last.at) >= sendAgain {
+			last.at = now
+			c.outbox.put(pv)
+		}
+		c.sent[pv] = sending{nodes: wanted[pv], at: last.at}
+	}
 	for pv := range c.sent {
-		if !wanted[pv] {
+		if wanted[pv] == nil {
 			delete(c.sent, pv)
 			c.outbox.take(pv)
 		}

@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -329,6 +330,7 @@ ha_sidecar_failover_breaker_open 1
 		if pv := r.received(2 * time.Minute); pv != "data" {
 			t.Fatalf("received %q after the cooldown", pv)
 		}
+		r.settle()
 		if events := r.events.take(); len(events) != 1 || !strings.Contains(events[0], "Normal FailoverBreakerClosed") {
 			t.Errorf("events %q", events)
 		}
@@ -413,27 +415,36 @@ func (r *rig) pause(node, reason string) {
 	r.settle()
 }
 
-// TestSharedVolumeFailsOnTwoNodes: one node after the other.
+// TestSharedVolumeFailsOnTwoNodes: each node that is added is news.
 func TestSharedVolumeFailsOnTwoNodes(t *testing.T) {
 	w := newWorld("policy max-failing-nodes=100%", "node n1", "node n2", "node n3", "volume web modes=RWX",
 		"pod a on=n1 uses=web", "pod b on=n2 uses=web", "attached web n1", "attached web n2")
 	run(t, w, func(t *testing.T, r *rig) {
+		nodes := func() (out []string) {
+			targets, _ := r.c.Targets("web")
+			for _, target := range targets {
+				out = append(out, target.Node)
+			}
+			return out
+		}
 		first := fails("web", "n1")
 		time.Sleep(time.Second)
-		r.health.set(first, fails("web", "n2"))
-		if pv := r.received(time.Second); pv != "web" {
-			t.Fatalf("received %q", pv)
-		}
-		targets, _ := r.c.Targets("web")
-		if len(targets) != 1 || targets[0].Node != "n1" {
-			t.Fatalf("targets %+v", targets)
-		}
-		r.health.set(fails("web", "n2"))
-		if pv := r.received(time.Second); pv != "web" {
-			t.Fatalf("received %q for the second node", pv)
-		}
-		if targets, _ = r.c.Targets("web"); len(targets) != 1 || targets[0].Node != "n2" {
-			t.Fatalf("targets %+v", targets)
+		for _, step := range []struct {
+			verdicts []volume.Verdict
+			received string
+			nodes    []string
+		}{
+			{[]volume.Verdict{first}, "web", []string{"n1"}},
+			{[]volume.Verdict{first, fails("web", "n2")}, "web", []string{"n1", "n2"}},
+			{[]volume.Verdict{fails("web", "n2")}, "", []string{"n2"}},
+		} {
+			r.health.set(step.verdicts...)
+			if pv := r.received(time.Second); pv != step.received {
+				t.Fatalf("%d verdicts: received %q", len(step.verdicts), pv)
+			}
+			if got := nodes(); !slices.Equal(got, step.nodes) {
+				t.Fatalf("%d verdicts: targets on %v, want %v", len(step.verdicts), got, step.nodes)
+			}
 		}
 	})
 }

@@ -37,7 +37,11 @@ type decider struct {
 	now    time.Time
 	memory Memory
 	brake  Brake
+	// storm are the nodes that may soon count as well.
+	storm []string
 
+	// nodes are the names of all nodes, in order.
+	nodes      []string
 	verdicts   map[volume.Key]volume.Verdict
 	views      map[string]*nodeView
 	pvByHandle map[volume.Handle][]string
@@ -50,6 +54,7 @@ func Decide(s Snapshot, now time.Time) Decision {
 	d := &decider{
 		s: s, now: now,
 		memory:     s.Memory.clone(),
+		nodes:      slices.Sorted(maps.Keys(s.Nodes)),
 		verdicts:   map[volume.Key]volume.Verdict{},
 		views:      map[string]*nodeView{},
 		pvByHandle: map[volume.Handle][]string{},

@@ -2,7 +2,6 @@ package failover
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -57,7 +56,7 @@ func exclusiveVolumes(p *podView) []*v1.PersistentVolume {
 // as soon as one can.
 func (d *decider) excluded(group []*podView, from *v1.Node) []string {
 	var why []string
-	for _, name := range slices.Sorted(maps.Keys(d.s.Nodes)) {
+	for _, name := range d.nodes {
 		if name == from.Name {
 			continue
 		}

@@ -2,6 +2,7 @@ package failover
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,29 +17,37 @@ import (
 //	cluster   adds to the cluster, or replaces what has the same name
 //	decide    lets time pass (after=10s) and decides
 func TestStories(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		w := newWorld()
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			switch d.Cmd {
-			case "cluster":
-				w.add(strings.Split(d.Input, "\n")...)
-				return "ok\n"
-			case "decide":
-				if d.HasArg("after") {
-					var after string
-					d.ScanArgs(t, "after", &after)
-					pause, err := time.ParseDuration(after)
-					if err != nil {
-						d.Fatalf(t, "after=%s: %v", after, err)
-					}
-					w.now = w.now.Add(pause)
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("stories: %v, %v", paths, err)
+	}
+	for _, path := range paths {
+		t.Run(filepath.Base(path), func(t *testing.T) { tell(t, path) })
+	}
+}
+
+func tell(t *testing.T, path string) {
+	w := newWorld()
+	datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+		switch d.Cmd {
+		case "cluster":
+			w.add(strings.Split(d.Input, "\n")...)
+			return "ok\n"
+		case "decide":
+			if d.HasArg("after") {
+				var after string
+				d.ScanArgs(t, "after", &after)
+				pause, err := time.ParseDuration(after)
+				if err != nil {
+					d.Fatalf(t, "after=%s: %v", after, err)
 				}
-				return renderDecision(w.decide(), w.now)
-			default:
-				d.Fatalf(t, "unknown command %s", d.Cmd)
-				return ""
+				w.now = w.now.Add(pause)
 			}
-		})
+			return renderDecision(w.decide(), w.now)
+		default:
+			d.Fatalf(t, "unknown command %s", d.Cmd)
+			return ""
+		}
 	})
 }
 

@@ -7,13 +7,11 @@ import (
 )
 
 // Targets decides afresh and returns the closure of a failing volume, one
-// target per VolumeAttachment, all on one node. It returns false where the
+// target per VolumeAttachment; a volume that fails from several nodes has one
+// closure on each, and its targets name their nodes. It returns false where the
 // volume is not (any more) to be moved: the verdict has recovered, the closure
 // has come under a veto, a storm has begun. What has passed the brakes before
 // is not counted again.
-//
-// A volume that fails on several nodes is moved off one after the other, so a
-// caller that is in the middle of a walk must compare Target.Node.
 func (c *Controller) Targets(pv string) ([]volume.Target, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -22,10 +20,14 @@ func (c *Controller) Targets(pv string) ([]volume.Target, bool) {
 	}
 	d, err := c.decide()
 	if err == nil {
+		var targets []volume.Target
 		for _, a := range d.Answers {
 			if a.PV == pv && a.Action == ActionMove {
-				return a.Closure.Targets(), true
+				targets = append(targets, a.Closure.Targets()...)
 			}
+		}
+		if len(targets) > 0 {
+			return targets, true
 		}
 	}
 	// The caller drops the name, so it has to be sent again should the decision
