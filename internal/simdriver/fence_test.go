@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
@@ -57,6 +58,16 @@ func startWriter(t *testing.T, path string) *writer {
 	return w
 }
 
+// wait waits until a write has failed. A writer that was not fenced never ends.
+func (w *writer) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case <-w.failed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the writer goes on writing")
+	}
+}
+
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -90,7 +101,7 @@ func TestFenceHolds(t *testing.T) {
 				acknowledged[i] = read(t, filepath.Join(r.data(volume), fmt.Sprint("file-", i)))
 			}
 			for i, w := range writers {
-				<-w.failed
+				w.wait(t)
 				if !errors.Is(w.err, syscall.EIO) {
 					t.Errorf("writer %d failed with %v, want EIO", i, w.err)
 				}
@@ -235,7 +246,7 @@ func TestFailover(t *testing.T) {
 	if got := string(read(t, path)); got != string(before) {
 		t.Errorf("the second node reads %d bytes, the volume held %d", len(got), len(before))
 	}
-	<-w.failed
+	w.wait(t)
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	r.must(err)
 	_, err = file.WriteString("second\n")

@@ -11,9 +11,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/mounts"
@@ -144,7 +146,10 @@ func (r *rig) node(id string, flags ...string) *nodeRig {
 	cmd.Stderr = &stderr
 	r.must(cmd.Start())
 	var err error
-	p.conn, err = grpc.NewClient(p.endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	p.conn, err = grpc.NewClient(p.endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// The process needs a moment; the default would wait for a second then.
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{
+			BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}}))
 	r.must(err)
 	p.ctl, err = simctl.Dial(control)
 	r.must(err)

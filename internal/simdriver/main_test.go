@@ -43,7 +43,8 @@ func command(t testing.TB, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, args...)
-	cmd.Env = append(os.Environ(), asCommand+"=1")
+	// The race detector otherwise waits a second before a process may end.
+	cmd.Env = append(os.Environ(), asCommand+"=1", "GORACE=atexit_sleep_ms=0")
 	if _, err := cmd.StdinPipe(); err != nil { // open until cmd.Wait
 		t.Fatal(err)
 	}
