@@ -49,8 +49,10 @@ type PodLifecycleHandler interface {
 	// DeletePod releases what a stopped pod still holds, above all its volumes.
 	DeletePod(ctx context.Context, pod *v1.Pod) error
 
-	// CleanupPods removes what belongs to no pod any more: whatever is neither
-	// in pods nor in possiblyRunningPods (those that have a worker).
+	// CleanupPods stops and removes those of runningPods that are wanted by
+	// nobody: neither in pods, which are the API's, nor in possiblyRunningPods,
+	// which have a worker. The caller lists runningPods before the other two,
+	// with GetPods, so that a pod which appears meanwhile is never touched.
 	CleanupPods(ctx context.Context, pods []*v1.Pod, runningPods []*container.Pod, possiblyRunningPods map[types.UID]sets.Empty) error
 
 	// RefreshPodStatus adds to podStatus what only the provider knows.
@@ -59,8 +61,8 @@ type PodLifecycleHandler interface {
 	// GetPodStatus returns the state of the pod's containers, as observed.
 	GetPodStatus(ctx context.Context, pod *v1.Pod) (*container.PodStatus, error)
 
-	// GetPods returns the pods that the provider knows: those with a running
-	// container, or all.
+	// GetPods returns the pods that the provider has anything of: those with a
+	// running container, or all, down to a volume or a directory.
 	GetPods(ctx context.Context, all bool) ([]*container.Pod, error)
 
 	// Start makes the provider ready, taking over what an earlier process left

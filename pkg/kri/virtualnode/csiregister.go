@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -19,8 +20,8 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/pkg/kri/virtualnode/csinode"
 )
 
-// registerDriver waits for a driver to answer, tells the API about it and makes
-// it usable.
+// registerDriver waits for a driver to answer, makes it usable, and keeps it
+// entered in the API until ctx ends.
 func (a *Agent) registerDriver(ctx context.Context, client *csinode.Client) {
 	var info csinode.Info
 	known := a.node.retry(ctx, "CSI driver does not answer yet, will retry", func(ctx context.Context) (err error) {
@@ -37,15 +38,29 @@ func (a *Agent) registerDriver(ctx context.Context, client *csinode.Client) {
 	case <-ctx.Done():
 		return
 	}
-	registered := a.node.retry(ctx, "Registering the CSI driver failed, will retry", func(ctx context.Context) error {
-		a.csiNode.Lock()
-		defer a.csiNode.Unlock()
-		return a.registerCSINode(ctx, info)
-	})
-	if registered {
-		klog.FromContext(ctx).Info("Registered the CSI driver", "driver", info.Name, "nodeID", info.NodeID, "endpoint", client.Endpoint())
+	ticker := a.cfg.Clock.NewTicker(csiNodeCheck)
+	defer ticker.Stop()
+	for told := false; ; {
+		registered := a.node.retry(ctx, "Registering the CSI driver failed, will retry", func(ctx context.Context) error {
+			a.csiNode.Lock()
+			defer a.csiNode.Unlock()
+			return a.registerCSINode(ctx, info)
+		})
+		if registered && !told {
+			told = true
+			klog.FromContext(ctx).Info("Registered the CSI driver", "driver", info.Name, "nodeID", info.NodeID, "endpoint", client.Endpoint())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
 	}
 }
+
+// csiNodeCheck is how often the entry is looked at again: a CSINode goes with its
+// Node when that is deleted, some time after the Node was registered anew.
+const csiNodeCheck = 10 * time.Second
 
 // registerCSINode enters the driver in the node's CSINode, and its topology in
 // the node's labels.

@@ -28,21 +28,13 @@ func (p *podProvider) CleanupPods(ctx context.Context, pods []*v1.Pod, running [
 	for _, pod := range pods {
 		wanted.Insert(pod.UID)
 	}
-	runningByUID := map[types.UID]container.Pod{}
-	for _, pod := range running {
-		runningByUID[pod.ID] = *pod
-	}
-	leftover, err := p.onRecord()
-	if err != nil {
-		return err
-	}
 	var errs []error
-	for uid := range leftover {
-		if _, busy := possiblyRunning[uid]; busy || wanted.Has(uid) {
+	for _, pod := range running {
+		if _, busy := possiblyRunning[pod.ID]; busy || wanted.Has(pod.ID) {
 			continue
 		}
-		if err := p.cleanup(ctx, uid, runningByUID[uid]); err != nil {
-			errs = append(errs, fmt.Errorf("cleaning up after pod %s: %w", uid, err))
+		if err := p.cleanup(ctx, pod.ID, *pod); err != nil {
+			errs = append(errs, fmt.Errorf("cleaning up after pod %s: %w", pod.ID, err))
 		}
 	}
 	return errors.Join(errs...)

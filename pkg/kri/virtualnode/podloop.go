@@ -139,8 +139,8 @@ func (l *podLoop) poke() {
 	}
 }
 
-// housekeeping cleans up in a goroutine of its own workers' doing: a kill that
-// hangs here holds up only what no worker looks after.
+// housekeeping cleans up until ctx ends. A kill that hangs here holds up only
+// what no worker looks after.
 func (l *podLoop) housekeeping(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := l.cleanup(ctx); err != nil && ctx.Err() == nil {
@@ -157,11 +157,12 @@ func (l *podLoop) housekeeping(ctx context.Context) {
 }
 
 func (l *podLoop) cleanup(ctx context.Context) error {
-	running, err := l.provider.GetPods(ctx, false)
+	// In this order: what is found now has a worker or an object below if it is
+	// wanted, and a pod that is deleted meanwhile still has its worker.
+	found, err := l.provider.GetPods(ctx, true)
 	if err != nil {
-		return fmt.Errorf("listing running pods: %w", err)
+		return fmt.Errorf("listing what pods have left: %w", err)
 	}
-	// Workers first: a pod that is deleted in between is still in one of both.
 	busy := map[types.UID]sets.Empty{}
 	l.mu.Lock()
 	for uid := range l.workers {
@@ -174,7 +175,7 @@ func (l *podLoop) cleanup(ctx context.Context) error {
 			pods = append(pods, pod)
 		}
 	}
-	return l.provider.CleanupPods(ctx, pods, running, busy)
+	return l.provider.CleanupPods(ctx, pods, found, busy)
 }
 
 // snapshot lists the workers' pods.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/kri"
@@ -140,8 +141,12 @@ func containerID(rec process.Record) string {
 
 // GetPods lists pods by what is on record, whether or not the API knows them.
 func (p *podProvider) GetPods(_ context.Context, all bool) ([]*container.Pod, error) {
+	uids, err := p.onRecord()
+	if err != nil {
+		return nil, err
+	}
 	var out []*container.Pod
-	for _, uid := range p.runtime.Pods() {
+	for _, uid := range sets.List(uids) {
 		pod := &container.Pod{ID: uid}
 		if known := p.known(uid); known != nil {
 			pod.Name, pod.Namespace = known.Name, known.Namespace

@@ -136,7 +136,7 @@ func fillContainer(in statusInput, c *v1.Container, st *v1.ContainerStatus, wait
 		}
 		st.State.Terminated = terminated(seen)
 	}
-	if in.stopped {
+	if in.stopped && seen != nil {
 		return
 	}
 	reason := v1.ContainerStateWaiting{Reason: waiting}

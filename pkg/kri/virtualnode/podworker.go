@@ -118,15 +118,14 @@ func (s workerState) grace() *int64 {
 
 // run takes steps until the pod is gone and stopped, or ctx ends.
 func (w *worker) run(ctx context.Context) {
-	failures := 0
+	failures, told := 0, ""
 	for ctx.Err() == nil {
-		st := w.state()
-		stepCtx, cancel := w.begin(klog.NewContext(ctx, klog.FromContext(ctx).WithValues("pod", klog.KObj(st.pod), "uid", w.uid)))
+		st, stepCtx, cancel := w.begin(ctx)
 		next, err := w.step(stepCtx, st)
 		interrupted := stepCtx.Err() != nil
 		cancel()
 		if next != st.phase {
-			failures = 0
+			failures, told = 0, ""
 			w.advance(next)
 			if next == phaseGone {
 				w.loop.done(w)
@@ -138,21 +137,24 @@ func (w *worker) run(ctx context.Context) {
 			continue
 		}
 		if err == nil {
-			failures = 0
-		} else {
-			failures++
-			klog.FromContext(stepCtx).Info("Step failed, will retry", "phase", st.phase, "failures", failures, "err", err)
+			failures, told = 0, ""
+		} else if failures++; told != err.Error() { // The same failure is told once.
+			told = err.Error()
+			klog.FromContext(stepCtx).Info("Step failed, will retry", "phase", st.phase, "err", err)
 		}
 		w.sleep(ctx, err, failures)
 	}
 }
 
-func (w *worker) begin(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
+// begin takes the state and makes the step by it interruptible, in one go: an
+// update either is in the state or interrupts the step.
+func (w *worker) begin(ctx context.Context) (workerState, context.Context, context.CancelFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(w.pod), "uid", w.uid)
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
 	w.cancel = cancel
-	return ctx, cancel
+	return workerState{pod: w.pod, gone: w.gone, phase: w.phase}, ctx, cancel
 }
 
 func (w *worker) advance(next podPhase) {

@@ -21,9 +21,9 @@ func (l *podLoop) shutdown(ctx context.Context) error {
 	}
 	err := group.Wait()
 	// What had no worker, as after a start that never saw the API.
-	running, getErr := l.provider.GetPods(ctx, false)
+	found, getErr := l.provider.GetPods(ctx, true)
 	if getErr == nil {
-		getErr = l.provider.CleanupPods(ctx, known, running, nil)
+		getErr = l.provider.CleanupPods(ctx, known, found, nil)
 	}
 	return errors.Join(err, getErr)
 }

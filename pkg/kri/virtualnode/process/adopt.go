@@ -24,6 +24,9 @@ func (r *Runtime) Adopt() (adopted, killed int, err error) {
 	}
 	boot := machineBoot()
 	groups := map[int]bool{}
+	for _, p := range r.running {
+		groups[p.pid] = true
+	}
 	for _, rec := range recs {
 		if r.running[rec.ID()] != nil {
 			continue
