@@ -87,7 +87,6 @@ func play(ctx context.Context, world *rig.Rig, result *Result) error {
 		s, err := scene(ctx, actors)
 		if s != nil {
 			result.Scenes = append(result.Scenes, s)
-			s.print()
 		}
 		return err
 	}

@@ -1,8 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,11 +60,45 @@ func fenced(ctx context.Context, c *cast) (*Scene, error) {
 	if err != nil {
 		return scene, err
 	}
-	// The old process tried until now; the node comes back and cleans up.
-	if err := node.Agent.Release(ctx); err != nil {
+	if err := c.proveFence(ctx, node, string(pod.UID)); err != nil {
 		return scene, err
 	}
-	return scene, nil
+	// The node comes back and cleans up.
+	return scene, node.Agent.Release(ctx)
+}
+
+// proveFence brings the path back while the old process goes on trying: now
+// only the fence keeps it from writing beside the new one.
+func (c *cast) proveFence(ctx context.Context, node *rig.Node, uid string) error {
+	fmt.Printf("\n%s reaches the storage again, and the old process still tries to write.\n", node.Name)
+	before, err := c.attempts(node, uid)
+	if err != nil {
+		return err
+	}
+	if err := c.world.Driver.HealPath(ctx, state.VolumeID(database), node.Name); err != nil {
+		return err
+	}
+	if err := c.world.Await(ctx, "the old process has tried again", func() bool {
+		now, failed := c.attempts(node, uid)
+		err = failed
+		return failed != nil || now >= before+3
+	}); err != nil {
+		return err
+	}
+	if err == nil {
+		fmt.Println("  it was refused each time: the volume is no longer published to its node")
+	}
+	return err
+}
+
+// attempts counts the failures that the pod's process has told of.
+func (c *cast) attempts(node *rig.Node, uid string) (n int, err error) {
+	paths, err := filepath.Glob(node.ContainerLogs(uid))
+	if err != nil || len(paths) == 0 {
+		return 0, errors.Join(fmt.Errorf("the log of the old process on %s is missing", node.Name), err)
+	}
+	log, err := os.ReadFile(paths[0])
+	return strings.Count(string(log), "\nerror "), err
 }
 
 func (c *cast) node(name string) *rig.Node {
@@ -100,6 +140,8 @@ func (c *cast) fail(ctx context.Context, name string, steps func(old *v1.Pod) []
 		scene.Steps = append(scene.Steps, Step{m.what, at.Sub(scene.Fault).Seconds()})
 	}
 	scene.Steps = append(scene.Steps, Step{"first write on " + scene.To, first.Sub(scene.Fault).Seconds()})
+	slices.SortStableFunc(scene.Steps, func(a, b Step) int { return cmp.Compare(a.Seconds, b.Seconds) })
+	scene.print()
 	if scene.To == from {
 		return scene, fmt.Errorf("the database came back on %s", from)
 	}

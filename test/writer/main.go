@@ -40,23 +40,28 @@ type writer struct {
 	file     *os.File
 	last     int64
 	problem  string
+	failures int
 }
+
+// tellEvery is how many failures in a row are told in one line.
+const tellEvery = 50
 
 // step writes one line. After a failure it opens the file anew and looks what
 // became of the line: a database recovers in the same way.
 func (w *writer) step() {
 	if err := w.append(); err != nil {
-		if err.Error() != w.problem {
+		if err.Error() != w.problem || w.failures%tellEvery == 0 {
 			w.problem = err.Error()
 			fmt.Printf("error %d %s\n", w.last+1, w.problem)
 		}
+		w.failures++
 		if w.file != nil {
 			_ = w.file.Close()
 			w.file = nil
 		}
 		return
 	}
-	w.problem = ""
+	w.problem, w.failures = "", 0
 	fmt.Printf("synced %d %d\n", w.last, time.Now().UnixNano())
 }
 

@@ -167,6 +167,7 @@ func newFailover(d deps, monitor *health.Monitor, attacher *attach.Controller) (
 		hacontroller.WithStrictScope(),
 		hacontroller.WithRecovery(monitor.Recovered),
 		hacontroller.WithRegistry(d.registry),
+		hacontroller.WithFenceTimeout(d.opts.fenceTimeout()),
 		hacontroller.WithEvictDeadline(f.EvictDeadline),
 		hacontroller.WithEvictGraceMax(f.EvictGraceMax),
 	}
@@ -176,7 +177,7 @@ func newFailover(d deps, monitor *health.Monitor, attacher *attach.Controller) (
 	if f.Fence == string(failover.FenceUnpublish) {
 		options = append(options, hacontroller.WithFencer(unpublishFence{attacher}))
 	}
-	mover := hacontroller.NewHAController(d.driver.Name(), d.clients.Work, failing, options...)
+	mover := hacontroller.NewHAController(controllerHAController, d.clients.Work, failing, options...)
 	return append(parts, part{controllerHAController, mover.Run}), nil
 }
 

@@ -81,3 +81,9 @@ func publishCapabilities(caps csiclient.Capabilities) attach.Capabilities {
 func (o *Options) attachHoldOff() time.Duration {
 	return pick(o.Attacher.Timeout, o.Timeout)
 }
+
+// fenceTimeout bounds one fence: what attach may have to wait for (the hold-off
+// and a call under way) and the call itself.
+func (o *Options) fenceTimeout() time.Duration {
+	return o.attachHoldOff() + 2*pick(o.Attacher.Timeout, o.Timeout)
+}
