@@ -243,11 +243,7 @@ func (hac *haController) wakeNode(obj any) {
 
 // forget drops what is remembered about an object that is gone.
 func (hac *haController) forget(obj any) {
-	pod, ok := obj.(*v1.Pod)
-	if !ok {
-		return
+	if o, ok := obj.(object); ok {
+		hac.settle(o)
 	}
-	hac.mu.Lock()
-	defer hac.mu.Unlock()
-	delete(hac.refused, pod.UID)
 }

@@ -31,8 +31,8 @@ const (
 // were tried.
 type view struct {
 	now time.Time
-	// nodeExists and nodeReady are the Node as read live.
-	nodeExists, nodeReady bool
+	// nodeReady is the Node as read live; one that does not exist is not Ready.
+	nodeReady bool
 	// held is true when taint and annotation cover the walk's volumes; once
 	// recorded, as fenced ones.
 	held bool

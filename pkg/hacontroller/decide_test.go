@@ -12,7 +12,7 @@ var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // ready is a view of a walk on a Ready node, held, with one running pod.
 func ready(change ...func(*view)) view {
 	v := view{
-		now: t0, nodeExists: true, nodeReady: true, held: true, canFence: true,
+		now: t0, nodeReady: true, held: true, canFence: true,
 		pods: []podView{{uid: "p"}}, attachments: 2, evictDeadline: time.Minute,
 	}
 	for _, f := range change {
@@ -108,7 +108,7 @@ func drawView(t *rapid.T) view {
 		return time.Time{}
 	}
 	v := view{
-		now: t0, nodeExists: true, evictDeadline: time.Minute,
+		now: t0, evictDeadline: time.Minute,
 		nodeReady: rapid.Bool().Draw(t, "ready"), held: rapid.Bool().Draw(t, "held"),
 		canFence: rapid.Bool().Draw(t, "canFence"), overridePDB: rapid.Bool().Draw(t, "override"),
 		missing: rapid.Bool().Draw(t, "missing"), attachments: rapid.IntRange(0, 3).Draw(t, "attachments"),

@@ -2,6 +2,7 @@ package hacontroller
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -40,25 +41,48 @@ func (hac *haController) mark(ctx context.Context, pv string) {
 	logger := klog.FromContext(ctx).WithValues("persistentVolume", pv)
 	m := &mark{pv: pv, received: hac.clock.Now()}
 	var why string
-	if hac.targeter == nil {
-		why = hac.bindVouched(ctx, m)
-	} else {
-		why = hac.bindTargets(m)
+	err := caught(hac.metrics, func() error {
+		if hac.targeter == nil {
+			why = hac.bindVouched(ctx, m)
+		} else {
+			why = hac.bindTargets(m)
+		}
+		return nil
+	})
+	if err != nil {
+		logger.Error(err, "Failed to take in a failing volume")
+		return
 	}
 	if why != "" {
 		logger.Info("Ignored a failing volume", "reason", why)
 		return
 	}
 	hac.mu.Lock()
-	if old := hac.marks[pv]; old != nil && sameAttachment(old, m) {
-		m.received = old.received
-		m.pods = m.pods.Union(old.pods)
-	}
-	hac.marks[pv] = m
+	hac.replace(hac.marks[pv], m)
 	hac.mu.Unlock()
 	logger.V(2).Info("Took in a failing volume", "attachments", len(m.vas))
 	for _, node := range m.vas {
 		hac.queue.Add(node)
+	}
+}
+
+// replace puts m in the place of an older word about the same volume, with
+// hac.mu held. What is on its way goes on; what was already off the node and
+// fails again begins anew.
+func (hac *haController) replace(old, m *mark) {
+	hac.marks[m.pv] = m
+	if old == nil || !sameAttachment(old, m) {
+		return
+	}
+	if old.drained.IsZero() {
+		m.received = old.received
+		m.pods = m.pods.Union(old.pods)
+		return
+	}
+	for key, t := range hac.tracks {
+		if vas, _, _ := t.waitsFor(); slices.ContainsFunc(vas, func(uid types.UID) bool { return hasKey(m.vas, uid) }) {
+			delete(hac.tracks, key)
+		}
 	}
 }
 

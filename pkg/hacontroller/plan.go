@@ -185,6 +185,9 @@ func (hac *haController) walksOf(ctx context.Context, node string, asked []*walk
 	now := hac.clock.Now()
 	for _, w := range walks {
 		w.track = hac.track(w.key(), node, receivedFirst(w.marks, now))
+		if w.record != nil {
+			w.track.finish(w) // it ends with its attachments, however they go
+		}
 		hac.fill(w, l)
 	}
 	// What carries a record and is in no readable plan was shown above, and

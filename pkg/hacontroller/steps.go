@@ -133,17 +133,22 @@ func (hac *haController) record(ctx context.Context, l *live, w *walk) error {
 	if err != nil {
 		return err
 	}
-	for i, va := range w.vas {
+	w.record = rec
+	w.track.finish(w)
+	err = each(hac.metrics, w.vas, func(i int, va *storagev1.VolumeAttachment) error {
 		if volume.Fenced(va) {
-			continue
+			return nil
 		}
 		updated, err := hac.recordVA(ctx, va, value)
 		if err != nil {
 			return fmt.Errorf("writing the fence record on VolumeAttachment %s: %w", va.Name, err)
 		}
 		w.vas[i] = updated
-		w.record = rec
 		l.putVA(updated)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	hac.reached(ctx, w.track, w.pvs(), MilestoneRecorded)
 	return nil

@@ -61,16 +61,18 @@ func (t *track) finish(w *walk) {
 	defer t.mu.Unlock()
 	t.finishing = true
 	t.pvs = w.pvs()
-	t.vas = t.vas[:0]
+	vas := make([]types.UID, 0, len(w.targets))
 	for _, target := range w.targets {
-		t.vas = append(t.vas, target.VolumeAttachmentUID)
+		vas = append(vas, target.VolumeAttachmentUID)
 	}
+	t.vas = vas
 }
 
-func (t *track) isFinishing() bool {
+// waitsFor says which attachments' end is waited for, and names their volumes.
+func (t *track) waitsFor() (vas []types.UID, pvs []string, finishing bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.finishing
+	return t.vas, t.pvs, t.finishing
 }
 
 // ask is the last eviction tried for a pod.

@@ -83,7 +83,6 @@ func (hac *haController) view(w *walk, l *live) view {
 	defer w.track.mu.Unlock()
 	v := view{
 		now:           hac.clock.Now(),
-		nodeExists:    l.node != nil,
 		nodeReady:     l.node != nil && kube.NodeReady(l.node),
 		canFence:      hac.fencer != nil,
 		attachments:   len(w.vas),
@@ -169,17 +168,18 @@ func (hac *haController) settleTracks(ctx context.Context, node string, walks []
 	tracks := maps.Clone(hac.tracks)
 	hac.mu.Unlock()
 	for key, t := range tracks {
-		if t.node != node || keep[key] || !t.isFinishing() {
+		vas, pvs, finishing := t.waitsFor()
+		if t.node != node || keep[key] || !finishing {
 			continue
 		}
-		if slices.ContainsFunc(t.vas, func(uid types.UID) bool { return existing[uid] }) {
+		if slices.ContainsFunc(vas, func(uid types.UID) bool { return existing[uid] }) {
 			keep[key] = true
 			continue
 		}
-		hac.reached(ctx, t, t.pvs, MilestoneDone)
-		klog.FromContext(ctx).Info("Finished failover", "persistentVolumes", t.pvs, "timeline", t.timeline())
+		hac.reached(ctx, t, pvs, MilestoneDone)
+		klog.FromContext(ctx).Info("Finished failover", "persistentVolumes", pvs, "timeline", t.timeline())
 		hac.event(&v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: node, UID: types.UID(node)}, v1.EventTypeNormal, DoneEventReason,
-			"Volumes %v are off this node, %v after the signal", t.pvs, hac.clock.Since(t.received).Round(time.Millisecond))
+			"Volumes %v are off this node, %v after the signal", pvs, hac.clock.Since(t.received).Round(time.Millisecond))
 	}
 	hac.pruneTracks(node, keep)
 }

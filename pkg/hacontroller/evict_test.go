@@ -1,0 +1,139 @@
+package hacontroller
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+func TestEvictGrace(t *testing.T) {
+	for _, tc := range []struct {
+		spec, limit, want time.Duration
+	}{
+		{-1, 30 * time.Second, 30 * time.Second},
+		{5 * time.Second, 30 * time.Second, 5 * time.Second},
+		{time.Hour, 30 * time.Second, 30 * time.Second},
+		{0, 30 * time.Second, time.Second},
+		{time.Hour, time.Millisecond, time.Second},
+		{time.Hour, 1500 * time.Millisecond, time.Second},
+	} {
+		pod := aPod("p")
+		if s := int64(tc.spec / time.Second); tc.spec >= 0 {
+			pod.Spec.TerminationGracePeriodSeconds = &s
+		}
+		if got := evictGrace(pod, tc.limit); got != tc.want {
+			t.Errorf("grace of %v capped at %v is %v, want %v", tc.spec, tc.limit, got, tc.want)
+		}
+	}
+}
+
+func TestEvictedNamesEveryAnswer(t *testing.T) {
+	gr := podsGVR.GroupResource()
+	for name, tc := range map[string]struct {
+		err   error
+		want  Reason
+		again bool
+	}{
+		"accepted":       {nil, "", false},
+		"gone":           {apierrors.NewNotFound(gr, "p"), "", true},
+		"replaced":       {apierrors.NewConflict(gr, "p", errors.New("UID")), "", true},
+		"budget":         {budgetSays(), ReasonDisruptionBudget, false},
+		"overloaded":     {apierrors.NewTooManyRequests("slow down", 1), ReasonThrottled, false},
+		"several":        {apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget")), ReasonSeveralBudgets, false},
+		"internal":       {apierrors.NewInternalError(errors.New("etcd")), ReasonEvictionFailed, false},
+		"forbidden":      {apierrors.NewForbidden(gr, "p", errors.New("namespace is terminating")), ReasonEvictionForbidden, false},
+		"no such answer": {errors.New("connection refused"), ReasonEvictionFailed, false},
+	} {
+		got, again := evicted(tc.err)
+		if got != tc.want || again != tc.again {
+			t.Errorf("%s: %q, %v, want %q, %v", name, got, again, tc.want, tc.again)
+		}
+	}
+}
+
+func TestEveryReasonHasASentence(t *testing.T) {
+	for reason, sentence := range sentences {
+		if reason.Sentence() != sentence || sentence == "" {
+			t.Errorf("%s has no sentence", reason)
+		}
+	}
+	if got := Reason("X").Sentence(); got != "X" {
+		t.Errorf("an unknown reason says %q", got)
+	}
+}
+
+func TestAskTriesAgainAndGoesThroughOnceTheBudgetAllows(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"), aPod("q", "a"))
+		s.budgets["p"] = budgetSays()
+		signal, stop := s.with(WithFencer(s.fencer))
+		signal("a")
+		if s.logged("evict q") != 1 || s.logged("evict p") != 0 {
+			t.Errorf("wrote %q", s.log())
+		}
+		s.stop(podsGVR, "ns", "q")
+		s.allow("p")
+		pass(2 * time.Second)
+		if s.logged("evict p") != 1 {
+			t.Errorf("wrote %q, want the refused one asked again", s.log())
+		}
+		s.stop(podsGVR, "ns", "p")
+		synctest.Wait()
+		stop()
+		if s.logged("delete")+s.logged("fence") != 0 {
+			t.Errorf("wrote %q", s.log())
+		}
+	})
+}
+
+func TestAskNeverHitsTheReplacement(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"))
+		raced := false
+		s.client.PrependReactor("create", "pods/eviction", raceOnce(&raced, func() {
+			again := aPod("p", "a")
+			again.UID, again.Spec.NodeName = "again", "n2"
+			s.stop(podsGVR, "ns", "p")
+			s.add(again)
+		}))
+		signal, stop := s.with(WithFencer(s.fencer))
+		signal("a")
+		pass(time.Hour)
+		stop()
+		s.wrote("patch nodes n1")
+		s.exists("p", true)
+	})
+}
+
+// What was off the node and fails there again, by a pod that tolerates the hold,
+// is a new walk on the same attachment.
+func TestAskAgainAfterItDrained(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"))
+		signal, stop := s.with(WithFencer(s.fencer))
+		signal("a")
+		s.stop(podsGVR, "ns", "p")
+		pass(time.Minute)
+		again := aPod("again", "a")
+		again.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+		s.add(again)
+		pass(time.Hour)
+		if s.logged("evict again") != 0 {
+			t.Error("moved a pod that nobody spoke of")
+		}
+		s.targets.mu.Lock()
+		s.targets.byPV = targetsOf([]string{"a"}, "uid-again").byPV
+		s.targets.mu.Unlock()
+		signal("a")
+		signal("a") // said twice is said once
+		pass(10 * time.Second)
+		stop()
+		if s.logged("evict again") != 1 || s.logged("delete") != 0 {
+			t.Errorf("wrote %q", s.log())
+		}
+	})
+}
