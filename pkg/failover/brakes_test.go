@@ -310,3 +310,15 @@ func TestPolicyMessages(t *testing.T) {
 		}
 	}
 }
+
+// TestGrantLastsAsLongAsItsFailure: a walk may take long; what it moves is
+// counted once.
+func TestGrantLastsAsLongAsItsFailure(t *testing.T) {
+	w := newWorld(base()...)
+	for w.decide(); w.now.Before(noon.Add(time.Hour)); w.now = w.now.Add(lookAgain) {
+		w.decide()
+	}
+	if h := w.memory.Workloads[Workload{Owner: "owner-db", Member: "db-0"}]; h.Moves != 1 {
+		t.Errorf("counted %d times", h.Moves)
+	}
+}

@@ -40,13 +40,18 @@ func (h *health) Verdicts() []volume.Verdict {
 
 func (h *health) Changed() <-chan struct{} { return h.changed }
 
-func (h *health) set(vs ...volume.Verdict) {
+// quietly sets the verdicts and tells nobody.
+func (h *health) quietly(vs ...volume.Verdict) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.verdicts = map[volume.Key]volume.Verdict{}
 	for _, v := range vs {
 		h.verdicts[v.Key] = v
 	}
-	h.mu.Unlock()
+}
+
+func (h *health) set(vs ...volume.Verdict) {
+	h.quietly(vs...)
 	select {
 	case h.changed <- struct{}{}:
 	default:
@@ -395,6 +400,29 @@ func TestPauseBetweenNameAndTargets(t *testing.T) {
 		r.pause("n1", "")
 		if pv := r.received(time.Second); pv != "data" {
 			t.Errorf("received %q after the pause", pv)
+		}
+	})
+}
+
+// TestDroppedNameIsSentAgain: the receiver asks in a moment of doubt that no
+// look of our own falls into, and drops the name.
+func TestDroppedNameIsSentAgain(t *testing.T) {
+	run(t, cluster(), func(t *testing.T, r *rig) {
+		verdict := fails("data", "n1")
+		r.health.set(verdict)
+		if pv := r.received(time.Second); pv != "data" {
+			t.Fatalf("received %q", pv)
+		}
+		synctest.Wait()
+		doubt := verdict
+		doubt.Confirmed = false
+		r.health.quietly(doubt)
+		if _, ok := r.c.Targets("data"); ok {
+			t.Fatal("targets while in doubt")
+		}
+		r.health.quietly(verdict)
+		if pv := r.received(time.Second); pv != "data" {
+			t.Errorf("received %q", pv)
 		}
 	})
 }

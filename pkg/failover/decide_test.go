@@ -167,3 +167,44 @@ func TestRules(t *testing.T) {
 		})
 	}
 }
+
+// TestPodsOfAnExclusiveVolumeGoTogether: each of the two could go somewhere,
+// but to no node both.
+func TestPodsOfAnExclusiveVolumeGoTogether(t *testing.T) {
+	for modes, want := range map[string]Action{"RWO": ActionRefuse, "RWX": ActionMove} {
+		w := newWorld("node n1", "node n2", "node n3", "volume shared modes="+modes,
+			"volume a nodes=n1,n2", "volume b nodes=n1,n3", "pod a-0 on=n1 uses=shared,a", "pod b-0 on=n1 uses=shared,b",
+			"attached shared n1", "attached a n1", "attached b n1", "verdict shared n1")
+		a, _ := answerTo(w.decide(), "shared", "n1")
+		if a.Action != want || want == ActionRefuse && a.Primary().Code != CodeNowhereToGo {
+			t.Errorf("%s: %s %v", modes, a.Action, codes(a))
+		}
+	}
+}
+
+// TestNetworkFenceTakesTheWholeNode: it cuts off all that the driver has there,
+// so one pod that must stay vetoes all of it; but only on a failed node.
+func TestNetworkFenceTakesTheWholeNode(t *testing.T) {
+	w := newWorld(append(base(), "policy fence=network", "volume b", "attached b n1", "pod b-0 on=n1 uses=b", "pod other on=n1 has=emptyDir")...)
+	if a, _ := answerTo(w.decide(), "data", "n1"); a.Action != ActionMove || len(a.Closure.Pods) != 1 {
+		t.Fatalf("Ready: %s %+v", a.Action, a.Closure)
+	}
+	w.add("node n1 not-ready")
+	if a, _ := answerTo(w.decide(), "data", "n1"); a.Action != ActionMove || len(a.Closure.Pods) != 2 || len(a.Closure.Volumes) != 2 {
+		t.Fatalf("not Ready: %s %+v", a.Action, a.Closure)
+	}
+	w.add("pod b-0 on=n1 uses=b owner=none")
+	if a, _ := answerTo(w.decide(), "data", "n1"); a.Action != ActionRefuse || a.Primary().Code != CodeOwnerless {
+		t.Fatalf("vetoed: %s %v", a.Action, codes(a))
+	}
+}
+
+// TestStrayPod: a pod filed under another node than its own is nobody's.
+func TestStrayPod(t *testing.T) {
+	w := newWorld(append(base(), "volume data modes=RWX", "pod web on=n2 uses=data")...)
+	s := w.snapshot()
+	s.Pods["n1"] = append(s.Pods["n1"], w.pods["default/web"])
+	if a, _ := answerTo(Decide(s, w.now), "data", "n1"); len(a.Closure.Pods) != 1 {
+		t.Errorf("closure %+v", a.Closure)
+	}
+}
