@@ -51,8 +51,9 @@ func (c *Config) complete() error {
 	if c.Namespace == "" || len(c.Leases) == 0 {
 		return errors.New("leader: a namespace and at least one lease name are required")
 	}
-	if c.LeaseDuration <= c.RenewDeadline {
-		return fmt.Errorf("leader: the lease duration %v must be longer than the renew deadline %v", c.LeaseDuration, c.RenewDeadline)
+	// The lease tells the others its duration in whole seconds.
+	if c.LeaseDuration.Truncate(time.Second) <= c.RenewDeadline {
+		return fmt.Errorf("leader: the lease duration %v, in whole seconds, must be longer than the renew deadline %v", c.LeaseDuration, c.RenewDeadline)
 	}
 	if float64(c.RenewDeadline) <= leaderelection.JitterFactor*float64(c.RetryPeriod) {
 		return fmt.Errorf("leader: the renew deadline %v must be longer than %.1f times the retry period %v",
@@ -121,7 +122,9 @@ func (e *Elector) Waiting() string {
 
 // Run takes the leases in order, calls lead with a context that ends with the
 // leadership, and releases the leases when lead has returned. It returns nil
-// when ctx ended first, lead's error, or ErrLost.
+// when ctx ended first, lead's error, or ErrLost. After ErrLost lead may still
+// be running, and no lease is released. A refusal that waiting cannot mend, such
+// as missing RBAC, is returned at once. Run is called once.
 func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) error {
 	renew, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -190,9 +193,12 @@ func (e *Elector) lead(ctx context.Context, lost <-chan string, work func(contex
 }
 
 // lose ends the leadership at once: the work may be stuck in a call, and must
-// not keep the process acting, so nobody waits for it.
+// not keep the process acting, so nobody waits for it, nor for the API server.
 func (e *Elector) lose(cancel context.CancelCauseFunc, err error) error {
 	e.set(false, true)
+	for _, l := range e.locks {
+		l.end()
+	}
 	cancel(err)
 	return err
 }

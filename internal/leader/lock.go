@@ -2,6 +2,7 @@ package leader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,15 +14,21 @@ import (
 )
 
 // watchedLock notes when the lease was last renewed, by our own clock and
-// counted from before the request: client-go keeps that to itself.
+// counted from before the request: client-go keeps that to itself. A lease that
+// has run out stays lost: nothing is asked of it and nothing is written to it
+// any more, since client-go would take it again, or "release" it without having
+// seen that somebody else holds it by now.
 type watchedLock struct {
 	resourcelock.Interface
-	name   string
-	ns     string
-	clock  clock.PassiveClock
-	denied chan error
+	name     string
+	ns       string
+	deadline time.Duration
+	clock    clock.PassiveClock
+	denied   chan error
 
 	mu      sync.RWMutex
+	held    bool
+	over    bool
 	renewed time.Time
 	holder  string
 }
@@ -34,19 +41,23 @@ func newWatchedLock(cfg Config, name string) *watchedLock {
 			LockConfig: resourcelock.ResourceLockConfig{Identity: cfg.Identity},
 			Labels:     cfg.Labels,
 		},
-		name: name, ns: cfg.Namespace, clock: cfg.Clock, denied: make(chan error, 1),
+		name: name, ns: cfg.Namespace, deadline: cfg.RenewDeadline, clock: cfg.Clock, denied: make(chan error, 1),
 	}
 }
 
 // Get notes who holds the lease.
 func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	rec, raw, err := l.Interface.Get(ctx)
-	if err == nil {
-		l.mu.Lock()
-		l.holder = rec.HolderIdentity
-		l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return nil, nil, err
 	}
-	return rec, raw, l.note(err)
+	rec, raw, err := l.Interface.Get(ctx)
+	if err != nil {
+		return nil, nil, l.note(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holder = rec.HolderIdentity
+	return rec, raw, nil
 }
 
 // Create takes a lease that does not exist yet.
@@ -54,12 +65,18 @@ func (l *watchedLock) Create(ctx context.Context, rec resourcelock.LeaderElectio
 	return l.renew(rec, func() error { return l.Interface.Create(ctx, rec) })
 }
 
-// Update renews, takes or releases the lease.
+// Update renews, takes or releases the lease. Only its holder may release it.
 func (l *watchedLock) Update(ctx context.Context, rec resourcelock.LeaderElectionRecord) error {
+	if holder := l.otherHolder(); rec.HolderIdentity == "" && holder != "" {
+		return fmt.Errorf("%w: lease %s/%s is held by %s", ErrLost, l.ns, l.name, holder)
+	}
 	return l.renew(rec, func() error { return l.Interface.Update(ctx, rec) })
 }
 
 func (l *watchedLock) renew(rec resourcelock.LeaderElectionRecord, write func() error) error {
+	if err := l.usable(); err != nil {
+		return err
+	}
 	begun := l.clock.Now()
 	if err := write(); err != nil {
 		return l.note(err)
@@ -69,26 +86,70 @@ func (l *watchedLock) renew(rec resourcelock.LeaderElectionRecord, write func() 
 	l.holder = rec.HolderIdentity
 	l.renewed = time.Time{}
 	if rec.HolderIdentity == l.Identity() {
-		l.renewed = begun
+		l.held, l.renewed = true, begun
 	}
 	return nil
+}
+
+// usable is ErrLost once the lease was held and has run out.
+func (l *watchedLock) usable() error {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.over || (l.held && !l.freshLocked(l.deadline)) {
+		return fmt.Errorf("%w: lease %s/%s has run out", ErrLost, l.ns, l.name)
+	}
+	return nil
+}
+
+// end lets go of the lease without releasing it: work that is stuck may still
+// go on, and the others wait for the lease to run out.
+func (l *watchedLock) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
 }
 
 // note turns a refusal that waiting cannot mend into an error for acquire: an
 // election that retries for ever on missing RBAC is invisible.
 func (l *watchedLock) note(err error) error {
-	if apierrors.IsForbidden(err) || (apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, "NamespaceNotFound")) {
-		select {
-		case l.denied <- fmt.Errorf("no access to lease %s/%s: %w; grant get, create and update on leases in that namespace", l.ns, l.name, err):
-		default:
-		}
+	var what string
+	switch {
+	case apierrors.IsForbidden(err):
+		what = "grant get, create and update on leases in that namespace"
+	case apierrors.IsUnauthorized(err):
+		what = "see that the credentials are those of this cluster and still valid"
+	case apierrors.IsInvalid(err):
+		what = "see the name and the labels of the lease"
+	case namespaceMissing(err):
+		what = "create the namespace, or name another one by --leader-election-namespace"
+	default:
+		return err
+	}
+	select {
+	case l.denied <- fmt.Errorf("no access to lease %s/%s: %w; %s", l.ns, l.name, err, what):
+	default:
 	}
 	return err
+}
+
+// namespaceMissing tells a missing namespace from a missing lease, which is
+// simply made.
+func namespaceMissing(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == "namespaces"
 }
 
 func (l *watchedLock) freshWithin(d time.Duration) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	return l.freshLocked(d)
+}
+
+func (l *watchedLock) freshLocked(d time.Duration) bool {
 	return !l.renewed.IsZero() && l.clock.Now().Sub(l.renewed) < d
 }
 
