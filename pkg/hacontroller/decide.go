@@ -95,7 +95,7 @@ func decide(v view) decision {
 func decideAsked(v view) decision {
 	switch {
 	case v.missing:
-		return decision{step: stepRefuse, reason: ReasonAttachmentUnchecked, wait: time.Second}
+		return decision{step: stepRefuse, reason: ReasonAttachmentUnknown, wait: time.Second}
 	case v.attachments == 0:
 		return decision{step: stepDone}
 	case v.now.Before(v.notBefore):

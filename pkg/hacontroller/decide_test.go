@@ -40,7 +40,7 @@ func TestDecide(t *testing.T) {
 		want decision
 	}{
 		"nothing attached":        {ready(func(v *view) { v.attachments = 0 }), decision{step: stepDone}},
-		"an attachment unknown":   {ready(func(v *view) { v.missing = true }), decision{stepRefuse, ReasonAttachmentUnchecked, time.Second}},
+		"an attachment unknown":   {ready(func(v *view) { v.missing = true }), decision{stepRefuse, ReasonAttachmentUnknown, time.Second}},
 		"a veto":                  {ready(unheld, func(v *view) { v.veto = ReasonDaemonSet }), decision{step: stepRefuse, reason: ReasonDaemonSet}},
 		"a pause between rounds":  {ready(unheld, func(v *view) { v.notBefore = t0.Add(time.Hour) }), decision{step: stepWait, wait: time.Hour}},
 		"hold first, ready":       {ready(unheld), decision{step: stepHold}},

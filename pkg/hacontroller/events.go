@@ -42,48 +42,48 @@ type Reason string
 
 // The refusals.
 const (
-	ReasonMirrorPod           Reason = "MirrorPod"
-	ReasonDaemonSet           Reason = "DaemonSet"
-	ReasonOwnerless           Reason = "Ownerless"
-	ReasonNotSelected         Reason = "PodNotSelected"
-	ReasonNotUsingVolume      Reason = "NotUsingVolume"
-	ReasonReplaced            Reason = "PodReplaced"
-	ReasonClosureChanged      Reason = "ClosureChanged"
-	ReasonSeveralAttachments  Reason = "SeveralAttachments"
-	ReasonNoFence             Reason = "NoFence"
-	ReasonFinalizers          Reason = "PodFinalizers"
-	ReasonDisruptionBudget    Reason = "DisruptionBudget"
-	ReasonSeveralBudgets      Reason = "SeveralDisruptionBudgets"
-	ReasonThrottled           Reason = "Throttled"
-	ReasonEvictionForbidden   Reason = "EvictionForbidden"
-	ReasonEvictionFailed      Reason = "EvictionFailed"
-	ReasonNotStopped          Reason = "NotStopped"
-	ReasonUnreadableHold      Reason = "UnreadableHold"
-	ReasonUnreadableRecord    Reason = "UnreadableRecord"
-	ReasonAttachmentUnchecked Reason = "AttachmentUnknown"
+	ReasonMirrorPod          Reason = "MirrorPod"
+	ReasonDaemonSet          Reason = "DaemonSet"
+	ReasonOwnerless          Reason = "Ownerless"
+	ReasonNotSelected        Reason = "PodNotSelected"
+	ReasonNotUsingVolume     Reason = "NotUsingVolume"
+	ReasonReplaced           Reason = "PodReplaced"
+	ReasonClosureChanged     Reason = "ClosureChanged"
+	ReasonSeveralAttachments Reason = "SeveralAttachments"
+	ReasonNoFence            Reason = "NoFence"
+	ReasonFinalizers         Reason = "PodFinalizers"
+	ReasonDisruptionBudget   Reason = "DisruptionBudget"
+	ReasonSeveralBudgets     Reason = "SeveralDisruptionBudgets"
+	ReasonThrottled          Reason = "Throttled"
+	ReasonEvictionForbidden  Reason = "EvictionForbidden"
+	ReasonEvictionFailed     Reason = "EvictionFailed"
+	ReasonNotStopped         Reason = "NotStopped"
+	ReasonUnreadableHold     Reason = "UnreadableHold"
+	ReasonUnreadableRecord   Reason = "UnreadableRecord"
+	ReasonAttachmentUnknown  Reason = "AttachmentUnknown"
 )
 
 // sentences say each refusal to a person, with the next step.
 var sentences = map[Reason]string{
-	ReasonMirrorPod:           "it is a static pod, which only its node can stop",
-	ReasonDaemonSet:           "a pod of a DaemonSet would come back on the same node",
-	ReasonOwnerless:           "no controller would make it again; annotate it ha-sidecar.io/allow-ownerless=true to move it all the same",
-	ReasonNotSelected:         "the pod selector does not select it, and its volume must not be detached under it",
-	ReasonNotUsingVolume:      "it does not use a volume that is to be moved",
-	ReasonReplaced:            "it took the place of the pod that was marked; it takes a new signal to move it",
-	ReasonClosureChanged:      "it uses the volume on this node and was not known when the move was decided; it is being decided again",
-	ReasonSeveralAttachments:  "the volume is attached to several nodes, and the signal does not say which one fails",
-	ReasonNoFence:             "nothing can cut the node off from the volume; declare a fence with --fence, or have the node powered off and tainted out-of-service",
-	ReasonFinalizers:          "it is deleted, and its finalizers keep it",
-	ReasonDisruptionBudget:    "a disruption budget does not allow its eviction; --override-pdb would",
-	ReasonSeveralBudgets:      "more than one disruption budget selects it, which eviction does not support",
-	ReasonThrottled:           "the API server throttles evictions",
-	ReasonEvictionForbidden:   "its eviction is forbidden",
-	ReasonEvictionFailed:      "its eviction failed",
-	ReasonNotStopped:          "it was evicted and did not stop in time",
-	ReasonUnreadableHold:      "the annotation that holds the node cannot be read; remove it once the node is clean",
-	ReasonUnreadableRecord:    "its fence record cannot be read; see the runbook before removing the annotation",
-	ReasonAttachmentUnchecked: "a VolumeAttachment of the move is not known here yet",
+	ReasonMirrorPod:          "it is a static pod, which only its node can stop",
+	ReasonDaemonSet:          "a pod of a DaemonSet would come back on the same node",
+	ReasonOwnerless:          "no controller would make it again; annotate it ha-sidecar.io/allow-ownerless=true to move it all the same",
+	ReasonNotSelected:        "the pod selector does not select it, and its volume must not be detached under it",
+	ReasonNotUsingVolume:     "it does not use a volume that is to be moved",
+	ReasonReplaced:           "it took the place of the pod that was marked; it takes a new signal to move it",
+	ReasonClosureChanged:     "it uses the volume on this node and was not known when the move was decided; it is being decided again",
+	ReasonSeveralAttachments: "the volume is attached to several nodes, and the signal does not say which one fails",
+	ReasonNoFence:            "nothing can cut the node off from the volume; declare a fence with --fence, or have the node powered off and tainted out-of-service",
+	ReasonFinalizers:         "it is deleted, and its finalizers keep it",
+	ReasonDisruptionBudget:   "a disruption budget does not allow its eviction; --override-pdb would",
+	ReasonSeveralBudgets:     "more than one disruption budget selects it, which eviction does not support",
+	ReasonThrottled:          "the API server throttles evictions",
+	ReasonEvictionForbidden:  "its eviction is forbidden",
+	ReasonEvictionFailed:     "its eviction failed",
+	ReasonNotStopped:         "it was evicted and did not stop in time",
+	ReasonUnreadableHold:     "the annotation that holds the node cannot be read; remove it once the node is clean",
+	ReasonUnreadableRecord:   "its fence record cannot be read; see the runbook before removing the annotation",
+	ReasonAttachmentUnknown:  "a VolumeAttachment of the move is not known here yet",
 }
 
 // Sentence says the reason to a person.

@@ -21,6 +21,9 @@ const (
 	askAgainFirst = 30 * time.Second
 	askAgainMax   = 10 * time.Minute
 
+	// The end of a walk that was only asked for is watched for so many deadlines.
+	watchAsked = 10
+
 	graceWithoutSpec = 30 * time.Second
 )
 
@@ -67,7 +70,9 @@ func (hac *haController) ask(ctx context.Context, w *walk) error {
 		t.askedSince = now
 	}
 	for _, pod := range w.pods {
-		if pod.DeletionTimestamp == nil && !now.Before(t.asks[pod.UID].next) {
+		a := t.asks[pod.UID]
+		t.asks[pod.UID] = a // the round is about this pod, whoever stops it
+		if pod.DeletionTimestamp == nil && !now.Before(a.next) {
 			due = append(due, pod)
 		}
 	}
@@ -107,6 +112,7 @@ func (hac *haController) askPod(ctx context.Context, w *walk, pod *v1.Pod) error
 		logger.V(1).Info("Eviction is refused for now", "reason", refusal, "tries", a.tries)
 	case !gone:
 		hac.settle(pod)
+		t.finish(w, now.Add(watchAsked*hac.evictDeadline))
 		hac.reached(ctx, t, w.pvs(), MilestoneAsked)
 		hac.event(pod, v1.EventTypeWarning, PodEvictEventReason, "Evicted, since a volume that it uses fails on node %s", w.node)
 	}

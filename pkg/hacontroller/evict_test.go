@@ -137,3 +137,61 @@ func TestAskAgainAfterItDrained(t *testing.T) {
 		}
 	})
 }
+
+// The judge says nothing of pods that are stopping as they should, and speaks up
+// again when one does not stop. The deadline is one and the same.
+func TestAskDeadlineOutlivesAWithdrawal(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"))
+		closure := s.targets.byPV
+		signal, stop := s.with(WithFencer(s.fencer))
+		signal("a")
+		s.targets.withdraw("a")
+		pass(35 * time.Second)
+		s.targets.mu.Lock()
+		s.targets.byPV = closure
+		s.targets.mu.Unlock()
+		signal("a")
+		pass(20 * time.Second)
+		if s.logged("fence") != 0 || s.logged("evict") != 1 {
+			t.Errorf("wrote %q before the deadline", s.log())
+		}
+		pass(6 * time.Second)
+		stop()
+		s.exists("p", false)
+		s.exists("va-a-n1", false)
+		if s.told("FailoverDone n1") != 1 {
+			t.Errorf("events %q", s.events)
+		}
+	})
+}
+
+func TestAskWithdrawnIsReportedWhenTheAttachmentGoes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		after time.Duration
+		told  int
+	}{
+		"soon":       {20 * time.Second, 1},
+		"much later": {24 * time.Hour, 0}, // it has nothing to do with the walk
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"))
+				signal, stop := s.with(WithFencer(s.fencer))
+				signal("a")
+				s.targets.withdraw("a")
+				pass(tc.after)
+				s.stop(podsGVR, "ns", "p")
+				s.stop(vasGVR, "", "va-a-n1")
+				synctest.Wait()
+				stop()
+				if got := s.told("FailoverDone n1"); got != tc.told {
+					t.Errorf("told %d times, want %d; %q", got, tc.told, s.events)
+				}
+				if s.logged("fence")+s.logged("delete") != 0 {
+					t.Errorf("wrote %q", s.log())
+				}
+			})
+		})
+	}
+}

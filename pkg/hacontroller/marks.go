@@ -80,7 +80,7 @@ func (hac *haController) replace(old, m *mark) {
 		return
 	}
 	for key, t := range hac.tracks {
-		if vas, _, _ := t.waitsFor(); slices.ContainsFunc(vas, func(uid types.UID) bool { return hasKey(m.vas, uid) }) {
+		if vas, _, _ := t.waitsFor(m.received); slices.ContainsFunc(vas, func(uid types.UID) bool { return hasKey(m.vas, uid) }) {
 			delete(hac.tracks, key)
 		}
 	}

@@ -185,10 +185,12 @@ func (hac *haController) walksOf(ctx context.Context, node string, asked []*walk
 	now := hac.clock.Now()
 	for _, w := range walks {
 		w.track = hac.track(w.key(), node, receivedFirst(w.marks, now))
-		if w.record != nil {
-			w.track.finish(w) // it ends with its attachments, however they go
-		}
 		hac.fill(w, l)
+		if w.record != nil {
+			w.track.finish(w, time.Time{}) // it ends with its attachments, however they go
+		} else {
+			w.track.resume(w)
+		}
 	}
 	// What carries a record and is in no readable plan was shown above, and
 	// nobody may guess what the plan was.

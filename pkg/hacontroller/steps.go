@@ -108,7 +108,7 @@ func (hac *haController) end(ctx context.Context, l *live, w *walk, reason Reaso
 // gone.
 func (hac *haController) drain(ctx context.Context, w *walk) result {
 	hac.reached(ctx, w.track, w.pvs(), MilestonePodsGone)
-	w.track.finish(w)
+	w.track.finish(w, time.Time{})
 	hac.mu.Lock()
 	defer hac.mu.Unlock()
 	for _, m := range w.marks {
@@ -134,7 +134,7 @@ func (hac *haController) record(ctx context.Context, l *live, w *walk) error {
 		return err
 	}
 	w.record = rec
-	w.track.finish(w)
+	w.track.finish(w, time.Time{})
 	err = each(hac.metrics, w.vas, func(i int, va *storagev1.VolumeAttachment) error {
 		if volume.Fenced(va) {
 			return nil
@@ -192,7 +192,7 @@ func (hac *haController) markFailed(ctx context.Context, w *walk, pod *v1.Pod) e
 // removeAttachments deletes the attachments back to back.
 func (hac *haController) removeAttachments(ctx context.Context, w *walk) error {
 	hac.reached(ctx, w.track, w.pvs(), MilestonePodsGone)
-	w.track.finish(w)
+	w.track.finish(w, time.Time{})
 	err := each(hac.metrics, w.vas, func(_ int, va *storagev1.VolumeAttachment) error {
 		if va.DeletionTimestamp != nil {
 			return nil

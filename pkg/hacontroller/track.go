@@ -53,13 +53,17 @@ type track struct {
 	finishing bool
 	vas       []types.UID
 	pvs       []string
+	// watchUntil bounds the watch over pods that were only asked; zero: no bound.
+	watchUntil time.Time
 }
 
-// finish remembers what to wait for, and to name, at the end of w.
-func (t *track) finish(w *walk) {
+// finish remembers what to wait for, and to name, at the end of w; until is when
+// to stop waiting, zero for never.
+func (t *track) finish(w *walk, until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.finishing = true
+	t.watchUntil = until
 	t.pvs = w.pvs()
 	vas := make([]types.UID, 0, len(w.targets))
 	for _, target := range w.targets {
@@ -68,11 +72,29 @@ func (t *track) finish(w *walk) {
 	t.vas = vas
 }
 
-// waitsFor says which attachments' end is waited for, and names their volumes.
-func (t *track) waitsFor() (vas []types.UID, pvs []string, finishing bool) {
+// resume begins a new round of asking, unless the one that is under way is about
+// a pod of w. The judge may withdraw a walk while the evicted pods are stopping,
+// and speak of it again when they do not: their deadline goes on meanwhile.
+func (t *track) resume(w *walk) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.vas, t.pvs, t.finishing
+	if t.askedSince.IsZero() || len(w.pods) == 0 {
+		return
+	}
+	for _, pod := range w.pods {
+		if _, ok := t.asks[pod.UID]; ok {
+			return
+		}
+	}
+	t.askedSince = time.Time{}
+	clear(t.asks)
+}
+
+// waitsFor says which attachments' end is waited for, and names their volumes.
+func (t *track) waitsFor(now time.Time) (vas []types.UID, pvs []string, finishing bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.vas, t.pvs, t.finishing && (t.watchUntil.IsZero() || now.Before(t.watchUntil))
 }
 
 // ask is the last eviction tried for a pod.

@@ -168,7 +168,7 @@ func (hac *haController) settleTracks(ctx context.Context, node string, walks []
 	tracks := maps.Clone(hac.tracks)
 	hac.mu.Unlock()
 	for key, t := range tracks {
-		vas, pvs, finishing := t.waitsFor()
+		vas, pvs, finishing := t.waitsFor(hac.clock.Now())
 		if t.node != node || keep[key] || !finishing {
 			continue
 		}
