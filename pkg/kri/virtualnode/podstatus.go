@@ -92,7 +92,7 @@ func finalPhase(in statusInput, isInitialized bool) v1.PodPhase {
 	}
 	for i := range in.pod.Spec.Containers {
 		st := in.seen.FindContainerStatus(in.pod.Spec.Containers[i].Name)
-		if st == nil || st.ExitCode != 0 {
+		if st == nil || st.State != container.StateExited || st.ExitCode != 0 {
 			return v1.PodFailed
 		}
 	}
