@@ -41,8 +41,7 @@ func startAgent(t *testing.T, cfg Config) *agentRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not below t.TempDir: the name of a socket is at most 107 bytes.
-	dir, err := os.MkdirTemp("", "vn")
+	dir, err := os.MkdirTemp("", "vn") //nolint:usetesting // The name of a socket is at most 107 bytes.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,9 +172,12 @@ func TestAgentRegistersAndHeartbeats(t *testing.T) {
 	if err := r.ctl.Inject(t.Context(), nodectl.HungPing); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // A renewal under way may still land.
-	hung := renewal()
-	steadily(t, "a hung ping renews nothing", func() bool { return renewal().Equal(hung) })
+	var hung time.Time
+	eventually(t, "a hung ping renews nothing", func() bool { // One under way may still land.
+		hung = renewal()
+		<-time.After(6 * 50 * time.Millisecond)
+		return renewal().Equal(hung)
+	})
 	if err := r.ctl.Release(t.Context(), nodectl.HungPing); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +249,7 @@ func TestAgentTellsWhyAContainerDoesNotStart(t *testing.T) {
 	for name, spoil := range map[string]func(*v1.Container){
 		"CreateContainerConfigError": func(c *v1.Container) { c.Command = nil },
 		"RunContainerError":          func(c *v1.Container) { c.Command = []string{"/no/such/program"} },
-		"FailedMount":                func(c *v1.Container) {},
+		"FailedMount":                func(*v1.Container) {},
 		"CrashLoopBackOff":           func(c *v1.Container) { c.Command = []string{"false"} },
 	} {
 		pod := scriptPod(strings.ToLower(name), "exec sleep 1000")
@@ -435,9 +437,10 @@ func TestAgentKillsLeftovers(t *testing.T) {
 	eventually(t, "the node is clean", func() bool {
 		return !alive(pid) && len(d.Methods()) == 4 && len(r.node().Status.VolumesInUse) == 0 && len(r.status().Pods) == 0
 	})
-	if left, _ := filepath.Glob(filepath.Join(cfg.RootDir, "pods", "*")); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
-	}
+	eventually(t, "nothing is left on disk", func() bool {
+		left, err := filepath.Glob(filepath.Join(cfg.RootDir, "pods", "*"))
+		return err == nil && len(left) == 0
+	})
 }
 
 func TestOneAgentPerRoot(t *testing.T) {

@@ -32,7 +32,7 @@ func TestHang(t *testing.T) {
 		}
 		began := time.Now()
 		go func() {
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 			f.Release(nodectl.HangKill, nodectl.Partition)
 		}()
 		if err := f.Hang(t.Context(), nodectl.HangKill); err != nil || time.Since(began) != time.Hour {
@@ -83,7 +83,7 @@ func TestPartitionHoldsBackBothWays(t *testing.T) {
 		go read(conn)
 		go func() { _, _ = far.Write([]byte("in")) }()
 		go func() { _, _ = conn.Write([]byte("out")) }()
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		synctest.Wait()
 		if len(got) != 0 {
 			t.Fatalf("%q passed the partition", <-got)

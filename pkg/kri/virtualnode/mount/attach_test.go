@@ -49,7 +49,7 @@ func await(t *testing.T, done <-chan error) error {
 
 func (r *rig) awaitReport() {
 	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); len(r.reported()) == 0; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); len(r.reported()) == 0; <-time.After(time.Millisecond) {
 		if time.Now().After(end) {
 			r.t.Fatal("nothing was reported")
 		}
@@ -188,7 +188,7 @@ func TestNewUserDuringUnstage(t *testing.T) {
 	<-unstaging
 	mounted := r.mountInBackground(t.Context(), claimPod("b", "v"))
 	for len(r.Users()) < 2 {
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 	close(claimed)
 	if err := await(t, done); err != nil {

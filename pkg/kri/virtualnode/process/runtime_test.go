@@ -78,7 +78,7 @@ func (h *harness) record(id ID) Record {
 // awaitLog waits for a container to have printed a line.
 func (h *harness) awaitLog(id ID, line string) string {
 	h.t.Helper()
-	for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(bound); time.Now().Before(end); <-time.After(5 * time.Millisecond) {
 		b, err := os.ReadFile(h.LogPath(id))
 		if err == nil && strings.Contains(string(b), line) {
 			return string(b)
@@ -92,7 +92,7 @@ func alive(pid int) bool { return readStat(pid).alive() }
 
 func awaitDead(t *testing.T, pid int) {
 	t.Helper()
-	for end := time.Now().Add(bound); alive(pid); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(bound); alive(pid); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("process %d lives", pid)
 		}

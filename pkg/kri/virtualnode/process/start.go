@@ -60,8 +60,8 @@ func (r *Runtime) spawn(spec Spec) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of container %s: %w", spec.ID.Name, err)
 	}
-	defer func() { _ = log.Close() }() // The child holds its own copy.
-	cmd := exec.Command(spec.Argv[0], spec.Argv[1:]...)
+	defer func() { _ = log.Close() }()                  // The child holds its own copy.
+	cmd := exec.Command(spec.Argv[0], spec.Argv[1:]...) //nolint:noctx // It outlives every context, and the agent.
 	cmd.Env = append(append([]string{}, spec.Env...), r.marker(spec.ID))
 	cmd.Dir = spec.WorkDir
 	cmd.Stdout, cmd.Stderr = log, log

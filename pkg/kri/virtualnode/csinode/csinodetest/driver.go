@@ -50,7 +50,8 @@ type Driver struct {
 func Start(t testing.TB, d *Driver) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "csi.sock")
-	listener, err := net.Listen("unix", path)
+	var lc net.ListenConfig
+	listener, err := lc.Listen(t.Context(), "unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
