@@ -52,7 +52,12 @@ func trimPod(pod *v1.Pod) {
 			list[i] = v1.Container{Name: list[i].Name, VolumeMounts: list[i].VolumeMounts, VolumeDevices: list[i].VolumeDevices}
 		}
 	}
-	pod.Spec.EphemeralContainers = nil
+	for i := range pod.Spec.EphemeralContainers {
+		c := &pod.Spec.EphemeralContainers[i]
+		*c = v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{
+			Name: c.Name, VolumeMounts: c.VolumeMounts, VolumeDevices: c.VolumeDevices,
+		}}
+	}
 	pod.Spec.HostAliases, pod.Spec.ImagePullSecrets, pod.Spec.DNSConfig = nil, nil, nil
 	pod.Status.InitContainerStatuses = nil
 	pod.Status.EphemeralContainerStatuses = nil

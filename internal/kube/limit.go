@@ -4,10 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/client-go/rest"
 )
+
+// answerBound is how long the API server may take to answer the first request: a
+// process that waits for ever without a word is hard to find.
+const answerBound = 30 * time.Second
 
 // limit sets the client-side rate of base: what was asked for, or automatically
 // by whether the server does priority and fairness, which it tells in a header
@@ -17,6 +22,8 @@ func limit(ctx context.Context, cfg Config, base *rest.Config) error {
 		base.QPS, base.Burst = cfg.QPS, cfg.Burst
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
 	header, err := answerHeader(ctx, base)
 	if err != nil {
 		return fmt.Errorf("reaching the API server at %s: %w; check the network and the credentials", base.Host, err)

@@ -38,6 +38,10 @@ func (g *Group) Go(name string, run func(context.Context) error) {
 	g.group.Go(func() error {
 		logger := klog.FromContext(g.ctx).WithValues("controller", name)
 		err := Safely(func() error { return run(klog.NewContext(g.ctx, logger)) })
+		var p *PanicError
+		if errors.As(err, &p) {
+			logger.Error(err, "Caught a panic", "stack", string(p.Stack))
+		}
 		switch {
 		case g.ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)):
 			return nil
