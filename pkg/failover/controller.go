@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/ha-sidecar/ha-sidecar/internal/runner"
 )
 
 const (
@@ -131,12 +133,25 @@ func (c *Controller) loop(ctx context.Context) {
 			}
 			continue
 		}
-		due = c.pass(ctx)
+		due = c.look(ctx)
 		timer.Stop()
 		if !due.IsZero() {
 			timer.Reset(max(due.Sub(c.cfg.Clock.Now()), settle))
 		}
 	}
+}
+
+// look makes one pass. A panic in it decides nothing, and is tried again later:
+// what was decided before goes on.
+func (c *Controller) look(ctx context.Context) (due time.Time) {
+	err := runner.Safely(func() error { due = c.pass(ctx); return nil })
+	var p *runner.PanicError
+	if errors.As(err, &p) {
+		c.metrics.panics.Inc()
+		klog.FromContext(ctx).Error(err, "Caught a panic while deciding, looking again later", "stack", string(p.Stack))
+		return c.cfg.Clock.Now().Add(lookAgain)
+	}
+	return due
 }
 
 // pass looks once and makes the outcome known. It returns when to look again.

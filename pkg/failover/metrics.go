@@ -16,6 +16,7 @@ type failoverMetrics struct {
 	failingNodes *metrics.Gauge
 	nodeLimit    *metrics.Gauge
 	duration     *metrics.Histogram
+	panics       *metrics.Counter
 }
 
 // newMetrics makes the metrics and registers them; a nil registry leaves them
@@ -47,11 +48,15 @@ func newMetrics(registry metrics.KubeRegistry) (*failoverMetrics, error) {
 			Help:    "Time to gather a snapshot and decide.",
 			Buckets: metrics.ExponentialBuckets(0.0001, 4, 8),
 		}),
+		panics: metrics.NewCounter(&metrics.CounterOpts{
+			Name: "ha_sidecar_failover_decide_panics_total", StabilityLevel: metrics.ALPHA,
+			Help: "Panics caught while deciding; nothing is decided then.",
+		}),
 	}
 	if registry == nil {
 		return m, nil
 	}
-	for _, metric := range []metrics.Registerable{m.decisions, m.answers, m.breakerOpen, m.failingNodes, m.nodeLimit, m.duration} {
+	for _, metric := range []metrics.Registerable{m.decisions, m.answers, m.breakerOpen, m.failingNodes, m.nodeLimit, m.duration, m.panics} {
 		if err := registry.Register(metric); err != nil {
 			return nil, fmt.Errorf("registering metric %s: %w", metric.FQName(), err)
 		}

@@ -33,7 +33,11 @@ func (m *Monitor) startChecks(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			readings, err := read(ctx)
+			var readings []volume.Reading
+			err := m.metrics.caught(klog.FromContext(ctx), func() (err error) {
+				readings, err = read(ctx)
+				return err
+			})
 			<-m.reading
 			select {
 			case m.answers <- answer{check: c, readings: readings, err: err}:

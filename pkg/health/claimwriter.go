@@ -91,7 +91,9 @@ func (w *claimWriter) run(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		w.process(ctx, pv)
+		if w.metrics.caught(klog.FromContext(ctx).WithValues("persistentVolume", pv), func() error { w.process(ctx, pv); return nil }) != nil {
+			w.queue.AddRateLimited(pv)
+		}
 		w.queue.Done(pv)
 	}
 }

@@ -23,21 +23,32 @@ func (m *Monitor) loop(ctx context.Context) {
 	timer := m.cfg.Clock.NewTimer(m.untilNext())
 	defer timer.Stop()
 	for {
+		work := func() {}
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.inbox.ready:
-			m.drain(ctx, m.cfg.Clock.Now())
+			work = func() { m.drain(ctx, m.cfg.Clock.Now()) }
 		case result := <-m.swept:
-			m.takeSweep(result)
+			work = func() { m.takeSweep(result) }
 		case a := <-m.answers:
-			m.takeAnswer(ctx, a)
+			work = func() { m.takeAnswer(ctx, a) }
 		case <-timer.C():
 		}
-		m.startChecks(ctx)
-		m.publish(ctx, false)
-		timer.Reset(m.untilNext())
+		timer.Reset(m.step(ctx, work))
 	}
+}
+
+// step does the work and what is due after it, and returns how long the loop may
+// sleep then.
+func (m *Monitor) step(ctx context.Context, work func()) time.Duration {
+	pause := time.Duration(0)
+	for _, f := range []func(){work, func() { m.startChecks(ctx) }, func() { m.publish(ctx, false) }} {
+		if m.metrics.caught(klog.FromContext(ctx), func() error { f(); return nil }) != nil {
+			pause = panicPause
+		}
+	}
+	return max(pause, m.untilNext())
 }
 
 func (m *Monitor) untilNext() time.Duration {
@@ -48,23 +59,40 @@ func (m *Monitor) untilNext() time.Duration {
 	return max(0, next.Sub(m.cfg.Clock.Now()))
 }
 
-// drain takes all that the informers delivered.
+// drain takes all that the informers delivered. An item that panics is looked at
+// again after the next sweep.
 func (m *Monitor) drain(ctx context.Context, now time.Time) {
 	for _, i := range m.inbox.take() {
-		switch i.kind {
-		case kindPV:
-			m.takePV(ctx, i, now)
-		case kindClaim:
-			m.retryPods(now)
-		case kindPod:
-			m.takePod(i, now)
-		case kindVA:
-			m.takeVA(i, now)
-		case kindCSINode:
-			m.takeCSINode(i.name, now)
-		case kindLease:
-			m.takeLease(i, now)
+		logger := klog.FromContext(ctx).WithValues("kind", i.kind, "object", klog.KRef(i.namespace, i.name))
+		if m.metrics.caught(logger, func() error { m.take(ctx, i, now); return nil }) != nil {
+			m.panicked[i] = struct{}{}
 		}
+	}
+}
+
+// take reads one object that has changed.
+func (m *Monitor) take(ctx context.Context, i item, now time.Time) {
+	switch i.kind {
+	case kindPV:
+		m.takePV(ctx, i, now)
+	case kindClaim:
+		m.retryPods(now)
+	case kindPod:
+		m.takePod(i, now)
+	case kindVA:
+		m.takeVA(i, now)
+	case kindCSINode:
+		m.takeCSINode(i.name, now)
+	case kindLease:
+		m.takeLease(i, now)
+	}
+}
+
+// retryPanicked puts the items back that panicked.
+func (m *Monitor) retryPanicked() {
+	for i := range m.panicked {
+		delete(m.panicked, i)
+		m.inbox.put(i)
 	}
 }
 

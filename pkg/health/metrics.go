@@ -16,6 +16,7 @@ type instruments struct {
 	waiting       *metrics.GaugeVec
 	checks        *metrics.CounterVec
 	claimWrites   *metrics.CounterVec
+	panics        *metrics.Counter
 }
 
 func newInstruments(registry metrics.KubeRegistry) (*instruments, error) {
@@ -61,11 +62,16 @@ func newInstruments(registry metrics.KubeRegistry) (*instruments, error) {
 			Help:           "Writes of PersistentVolumeClaim.status.healthStatus, by result: written, unsupported, forbidden or failed.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"result"}),
+		panics: metrics.NewCounter(&metrics.CounterOpts{
+			Name:           "ha_sidecar_health_panics_total",
+			Help:           "Panics caught while working on an object, an answer or a sweep.",
+			StabilityLevel: metrics.ALPHA,
+		}),
 	}
 	if registry == nil {
 		return m, nil
 	}
-	for _, c := range []metrics.Registerable{m.sweeps, m.sweepDuration, m.lastComplete, m.skipped, m.volumes, m.waiting, m.checks, m.claimWrites} {
+	for _, c := range []metrics.Registerable{m.sweeps, m.sweepDuration, m.lastComplete, m.skipped, m.volumes, m.waiting, m.checks, m.claimWrites, m.panics} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metric %s: %w", c.FQName(), err)
 		}

@@ -36,6 +36,7 @@ type Monitor struct {
 	// object which is not in the cache yet.
 	unresolved map[types.NamespacedName]struct{}
 	orphaned   map[string]map[string]struct{}
+	panicked   map[item]struct{}
 	announcer  *announcer
 	unheard    int
 	heard      bool
@@ -100,6 +101,7 @@ func New(cfg Config) (*Monitor, error) {
 		podNames:    map[types.UID]types.NamespacedName{},
 		unresolved:  map[types.NamespacedName]struct{}{},
 		orphaned:    map[string]map[string]struct{}{},
+		panicked:    map[item]struct{}{},
 		announcer:   newAnnouncer(cfg.Recorder),
 		inbox:       newInbox(),
 		swept:       make(chan sweepResult),

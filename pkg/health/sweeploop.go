@@ -36,7 +36,7 @@ func (m *Monitor) sweepLoop(ctx context.Context) {
 		case <-timer.C():
 		}
 		next := m.cfg.Clock.Now().Add(wait.Jitter(m.cfg.Interval, jitter))
-		err := m.sweep(ctx)
+		err := m.metrics.caught(logger, func() error { return m.sweep(ctx) })
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -98,6 +98,7 @@ func (m *Monitor) measureSweep(sweep volume.Sweep, err error, start time.Time) {
 
 // takeSweep hands a sweep to the tracker, in the event loop.
 func (m *Monitor) takeSweep(result sweepResult) {
+	m.retryPanicked()
 	sweep := result.sweep
 	if m.cfg.LegacyAbnormal == LegacyFailover {
 		sweep.Readings = expandLegacy(mergeReadings(sweep.Readings), m.attachments.nodesOf)
