@@ -68,12 +68,7 @@ func newCommand(ctx context.Context) *cobra.Command {
 			"moves stateful pods off storage that their node cannot reach.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return &UsageError{fmt.Errorf("unexpected argument %q", args[0])}
-			}
-			return nil
-		},
+		Args:          noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(opts.Validate()...); err != nil {
 				return &UsageError{err}
@@ -94,12 +89,19 @@ func newCommand(ctx context.Context) *cobra.Command {
 	return cmd
 }
 
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return &UsageError{fmt.Errorf("unexpected argument %q", args[0])}
+	}
+	return nil
+}
+
 func newVersionCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch output {
 			case "":

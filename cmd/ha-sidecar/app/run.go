@@ -144,6 +144,9 @@ func (p *process) prepareElection(clients *kube.Clients) error {
 
 // leaseNames lists our own lease first, then those of the replaced sidecars.
 func leaseNames(driver string, enabled []string) []string {
+	// Capitals are allowed in a driver's name and not in that of a Lease; the
+	// replaced sidecars cannot hold one for such a driver.
+	driver = strings.ToLower(driver)
 	names := []string{leader.SanitizeName("ha-sidecar-" + driver)}
 	for _, legacy := range legacyLeases {
 		for _, name := range enabled {

@@ -34,7 +34,7 @@ func (p *process) serve(group *runner.Group) error {
 	if p.opts.HTTPEndpoint == "" {
 		return nil
 	}
-	srv, err := httpserver.Listen(p.opts.HTTPEndpoint)
+	srv, err := httpserver.Listen(group.Context(), p.opts.HTTPEndpoint)
 	if err != nil {
 		return err
 	}

@@ -3,16 +3,27 @@ package app
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/failover"
 	"github.com/ha-sidecar/ha-sidecar/pkg/health"
 )
+
+// reservedPaths are served by others than the metrics; debug pages are below
+// /debug.
+var reservedPaths = []string{"/healthz", "/livez", "/readyz", "/debug/leader"}
+
+// metricsPath keeps patterns out that the HTTP server would take for more than a
+// path.
+var metricsPath = regexp.MustCompile(`^/[A-Za-z0-9/_.-]*$`)
 
 // Validate returns every mistake, each with the flag's name and what to do.
 func (o *Options) Validate() []error {
@@ -30,8 +41,14 @@ func (o *Options) validateCommon() []error {
 	if o.CSIAddress == "" {
 		errs = append(errs, errors.New("--csi-address is empty: give the path of the driver's socket"))
 	}
-	if strings.Contains(o.CSIAddress, "://") && !strings.HasPrefix(o.CSIAddress, "unix://") {
+	switch {
+	case strings.Contains(o.CSIAddress, "://") && !strings.HasPrefix(o.CSIAddress, "unix://"):
 		errs = append(errs, fmt.Errorf("--csi-address=%s: only unix sockets are supported", o.CSIAddress))
+	case o.CSIAddress != "" && !filepath.IsAbs(strings.TrimPrefix(o.CSIAddress, "unix://")):
+		errs = append(errs, fmt.Errorf("--csi-address=%s: must be an absolute path", o.CSIAddress))
+	}
+	if !metricsPath.MatchString(o.MetricsPath) || slices.Contains(reservedPaths, o.MetricsPath) {
+		errs = append(errs, fmt.Errorf("--metrics-path=%s: must be a plain path such as /metrics, and none of %s", o.MetricsPath, strings.Join(reservedPaths, ", ")))
 	}
 	if o.KubeAPIQPS < 0 || o.KubeAPIBurst < 0 || (o.KubeAPIQPS == 0) != (o.KubeAPIBurst == 0) {
 		errs = append(errs, errors.New("--kube-api-qps and --kube-api-burst: give both, positive, or neither"))
@@ -48,6 +65,7 @@ func (o *Options) validateCommon() []error {
 	if o.RetryIntervalMax < o.RetryIntervalStart {
 		errs = append(errs, errors.New("--retry-interval-max: must not be shorter than --retry-interval-start"))
 	}
+	errs = append(errs, o.validateAttacher()...)
 	if o.Failover.EvictGraceMax < time.Second {
 		errs = append(errs, fmt.Errorf("--evict-grace-max=%v: at least 1s, since 0 removes a pod that may still run", o.Failover.EvictGraceMax))
 	}
@@ -59,6 +77,26 @@ func (o *Options) validateCommon() []error {
 		}
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errs
+}
+
+// validateAttacher checks what overrides the plain flags; 0 is unset.
+func (o *Options) validateAttacher() []error {
+	var errs []error
+	a := o.Attacher
+	for flag, d := range map[string]time.Duration{
+		"attacher-timeout": a.Timeout, "attacher-retry-interval-start": a.RetryIntervalStart, "attacher-retry-interval-max": a.RetryIntervalMax,
+	} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("--%s=%v: must not be negative", flag, d))
+		}
+	}
+	if a.WorkerThreads < 0 {
+		errs = append(errs, fmt.Errorf("--attacher-worker-threads=%d: must not be negative", a.WorkerThreads))
+	}
+	if pick(a.RetryIntervalMax, o.RetryIntervalMax) < pick(a.RetryIntervalStart, o.RetryIntervalStart) && o.RetryIntervalMax >= o.RetryIntervalStart {
+		errs = append(errs, errors.New("--attacher-retry-interval-max: must not be shorter than --attacher-retry-interval-start, with the plain flags for what is not given"))
+	}
 	return errs
 }
 
@@ -93,8 +131,17 @@ func (o *Options) validateLeader() []error {
 		return nil
 	}
 	var errs []error
-	if l.LeaseDuration <= l.RenewDeadline {
-		errs = append(errs, fmt.Errorf("--leader-election-lease-duration=%v: must be longer than --leader-election-renew-deadline=%v", l.LeaseDuration, l.RenewDeadline))
+	// A Lease tells the others its duration in whole seconds.
+	if l.LeaseDuration.Truncate(time.Second) <= l.RenewDeadline {
+		errs = append(errs, fmt.Errorf("--leader-election-lease-duration=%v: must be longer, in whole seconds, than --leader-election-renew-deadline=%v", l.LeaseDuration, l.RenewDeadline))
+	}
+	for key, value := range l.Labels {
+		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(problems) > 0 {
+			errs = append(errs, fmt.Errorf("--leader-election-labels: %s=%s is no label: %s", key, value, problems[0]))
+		}
+	}
+	if problems := validation.IsDNS1123Label(l.Namespace); l.Namespace != "" && len(problems) > 0 {
+		errs = append(errs, fmt.Errorf("--leader-election-namespace=%s: is no name of a namespace: %s", l.Namespace, problems[0]))
 	}
 	if float64(l.RenewDeadline) <= leaderelection.JitterFactor*float64(l.RetryPeriod) || l.RetryPeriod <= 0 {
 		errs = append(errs, fmt.Errorf("--leader-election-renew-deadline=%v: must be longer than %.1f times --leader-election-retry-period=%v, which must be positive",
