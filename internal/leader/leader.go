@@ -3,7 +3,8 @@
 //
 // Several leases: the project's own first, then those of the sidecars that it
 // replaces, so that an old one can never act beside it. Nothing acts until all
-// are held.
+// are held. All are watched from the start, so that those of a leader that died
+// run out together and not one after the other.
 package leader
 
 import (
@@ -133,8 +134,15 @@ func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) err
 	defer electors.Wait()
 	defer stop()
 
-	for _, l := range e.locks {
-		if err := e.acquire(ctx, renew, l, lost, &electors); err != nil || ctx.Err() != nil {
+	started := make([]<-chan struct{}, len(e.locks))
+	for i, l := range e.locks {
+		var err error
+		if started[i], err = e.start(renew, l, lost, &electors); err != nil {
+			return err
+		}
+	}
+	for i, l := range e.locks {
+		if err := e.acquire(ctx, l, started[i], lost); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -143,8 +151,8 @@ func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) err
 	return e.lead(ctx, lost, lead)
 }
 
-// acquire starts one elector and waits until it leads.
-func (e *Elector) acquire(ctx, renew context.Context, l *watchedLock, lost chan string, wg *sync.WaitGroup) error {
+// start lets one elector watch its lease. It takes it in its turn.
+func (e *Elector) start(renew context.Context, l *watchedLock, lost chan<- string, wg *sync.WaitGroup) (<-chan struct{}, error) {
 	started := make(chan struct{})
 	le, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: l, Name: l.name, ReleaseOnCancel: true,
@@ -155,10 +163,15 @@ func (e *Elector) acquire(ctx, renew context.Context, l *watchedLock, lost chan 
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("setting up election for lease %s: %w", l.name, err)
+		return nil, fmt.Errorf("setting up election for lease %s: %w", l.name, err)
 	}
-	electing, cancel := context.WithCancel(renew)
-	wg.Go(func() { defer cancel(); le.Run(electing) })
+	wg.Go(func() { le.Run(renew) })
+	return started, nil
+}
+
+// acquire gives the lease its turn and waits until it is held.
+func (e *Elector) acquire(ctx context.Context, l *watchedLock, started <-chan struct{}, lost <-chan string) error {
+	close(l.turn)
 	klog.FromContext(ctx).V(2).Info("Waits for lease", "lease", klog.KRef(e.cfg.Namespace, l.name))
 	select {
 	case <-started:
@@ -166,10 +179,8 @@ func (e *Elector) acquire(ctx, renew context.Context, l *watchedLock, lost chan 
 	case name := <-lost:
 		return fmt.Errorf("%w: lease %s/%s while waiting for %s", ErrLost, e.cfg.Namespace, name, l.name)
 	case err := <-l.denied:
-		cancel()
 		return err
 	case <-ctx.Done():
-		cancel()
 		return nil
 	}
 }

@@ -72,6 +72,28 @@ func TestLeasesAreTakenInOrderAndLeadsOnceAllAreHeld(t *testing.T) {
 	})
 }
 
+func TestLeasesOfADeadLeaderRunOutTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		leases := []string{"first", "second", "third"}
+		for _, name := range leases {
+			s.give(name, "dead", 15)
+		}
+		r := s.start(t, "me", leases...)
+		begun := time.Now()
+		<-r.leads
+		if took := time.Since(begun); took < duration || took > duration+2*retry {
+			t.Errorf("it leads after %v, want that of one lease, %v, and not of each", took, duration)
+		}
+		if writes := s.log(); !slices.IsSortedFunc(writes[:len(leases)], func(a, b string) int {
+			return slices.Index(leases, strings.Fields(a)[1]) - slices.Index(leases, strings.Fields(b)[1])
+		}) {
+			t.Errorf("the leases were taken out of order: %v", writes)
+		}
+		_ = r.end()
+	})
+}
+
 func TestLeadsOnWhileRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newServer().start(t, "me", "a", "b")

@@ -25,6 +25,8 @@ type watchedLock struct {
 	deadline time.Duration
 	clock    clock.PassiveClock
 	denied   chan error
+	// turn is closed when the lease may be taken: all before it are held.
+	turn chan struct{}
 
 	mu      sync.RWMutex
 	held    bool
@@ -41,7 +43,7 @@ func newWatchedLock(cfg Config, name string) *watchedLock {
 			LockConfig: resourcelock.ResourceLockConfig{Identity: cfg.Identity},
 			Labels:     cfg.Labels,
 		},
-		name: name, ns: cfg.Namespace, deadline: cfg.RenewDeadline, clock: cfg.Clock, denied: make(chan error, 1),
+		name: name, ns: cfg.Namespace, deadline: cfg.RenewDeadline, clock: cfg.Clock, denied: make(chan error, 1), turn: make(chan struct{}),
 	}
 }
 
@@ -54,6 +56,10 @@ func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 	if err != nil {
 		return nil, nil, l.note(err)
 	}
+	select {
+	case <-l.denied: //nolint:errcheck // not any more
+	default:
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.holder = rec.HolderIdentity
@@ -62,7 +68,7 @@ func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionReco
 
 // Create takes a lease that does not exist yet.
 func (l *watchedLock) Create(ctx context.Context, rec resourcelock.LeaderElectionRecord) error {
-	return l.renew(rec, func() error { return l.Interface.Create(ctx, rec) })
+	return l.renew(ctx, rec, func() error { return l.Interface.Create(ctx, rec) })
 }
 
 // Update renews, takes or releases the lease. Only its holder may release it.
@@ -70,10 +76,17 @@ func (l *watchedLock) Update(ctx context.Context, rec resourcelock.LeaderElectio
 	if holder := l.otherHolder(); rec.HolderIdentity == "" && holder != "" {
 		return fmt.Errorf("%w: lease %s/%s is held by %s", ErrLost, l.ns, l.name, holder)
 	}
-	return l.renew(rec, func() error { return l.Interface.Update(ctx, rec) })
+	return l.renew(ctx, rec, func() error { return l.Interface.Update(ctx, rec) })
 }
 
-func (l *watchedLock) renew(rec resourcelock.LeaderElectionRecord, write func() error) error {
+// renew writes when it is the lease's turn. What was read before a wait for that
+// is protected by the lease's resourceVersion.
+func (l *watchedLock) renew(ctx context.Context, rec resourcelock.LeaderElectionRecord, write func() error) error {
+	select {
+	case <-l.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if err := l.usable(); err != nil {
 		return err
 	}

@@ -170,6 +170,7 @@ func TestLostLeaseIsNotTakenAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := newWatchedLock(cfg, "a")
+		close(l.turn)
 		s.give("a", "", 1)
 		rec, _, err := l.Get(t.Context())
 		if err != nil {
