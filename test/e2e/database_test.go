@@ -40,6 +40,8 @@ type database struct {
 	uids []string
 	// failed are the nodes from which the volume fails.
 	failed []string
+	// keepsHold: the node is not trusted again within the test's time.
+	keepsHold bool
 }
 
 // node takes a node for the failures of one test.
@@ -208,7 +210,7 @@ func (db *database) stand() string {
 }
 
 // cleanUp heals what fails, deletes the database and waits until no trace of it
-// is left, the hold on its nodes included.
+// is left, the hold on its nodes included unless that is to stay.
 func (db *database) cleanUp() {
 	ctx, cancel := cleanupContext()
 	defer cancel()
@@ -224,7 +226,7 @@ func (db *database) cleanUp() {
 		}
 		for _, n := range db.Nodes {
 			node := db.Node(n.Name)
-			if db.Attachment(db.name, n.Name) != nil || node == nil || strings.Contains(node.Annotations[volume.HoldKey(rig.Driver)], `"`+db.name+`"`) {
+			if db.Attachment(db.name, n.Name) != nil || node == nil || !db.keepsHold && strings.Contains(node.Annotations[volume.HoldKey(rig.Driver)], `"`+db.name+`"`) {
 				return false
 			}
 		}

@@ -43,6 +43,7 @@ func abnormal(pod *v1.Pod) bool {
 func TestDefaults(t *testing.T) {
 	w := ownWorld(t, rig.Config{Nodes: 3, Replicas: 1, Values: []string{"failover.mode=enforce", "failover.fence=unpublish"}})
 	db := w.database(bounded(t), t, "defaults", "node-1")
+	db.keepsHold = true // for 10 minutes (--suspect-for)
 	seen := func(want bool) func() bool {
 		return func() bool { return abnormal(w.Pod(rig.Namespace, db.pod.Name)) == want }
 	}
