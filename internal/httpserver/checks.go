@@ -31,11 +31,11 @@ func Checks(checks ...Check) http.Handler {
 		switch {
 		case failing.Len() > 0:
 			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprint(w, failing.String())
+			_, _ = fmt.Fprint(w, failing.String())
 		case r.URL.Query().Has("verbose"):
-			fmt.Fprint(w, all.String())
+			_, _ = fmt.Fprint(w, all.String())
 		default:
-			fmt.Fprintln(w, "ok")
+			_, _ = fmt.Fprintln(w, "ok")
 		}
 	})
 }

@@ -22,8 +22,8 @@ type Server struct {
 }
 
 // Listen opens address, "host:port" or ":port".
-func Listen(address string) (*Server, error) {
-	l, err := net.Listen("tcp", address)
+func Listen(ctx context.Context, address string) (*Server, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listening on --http-endpoint %s: %w", address, err)
 	}

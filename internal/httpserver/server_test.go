@@ -57,7 +57,7 @@ func TestChecksAreAskedEachTime(t *testing.T) {
 
 func listen(t *testing.T) *Server {
 	t.Helper()
-	s, err := Listen("127.0.0.1:0")
+	s, err := Listen(t.Context(), "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestDebugPagesAreForThisHost(t *testing.T) {
 
 func get(url string) (int, string, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	res, err := client.Get(url) //nolint:noctx // loopback
+	res, err := client.Get(url) // loopback
 	if err != nil {
 		return 0, "", err
 	}
@@ -146,7 +146,7 @@ func TestListenTellsWhatIsWrong(t *testing.T) {
 	s := listen(t)
 	defer func() { _ = s.listener.Close() }()
 	for _, address := range []string{"nonsense", ":99999999", s.Addr().String()} {
-		if _, err := Listen(address); err == nil || !strings.Contains(err.Error(), "listening on --http-endpoint "+address) {
+		if _, err := Listen(t.Context(), address); err == nil || !strings.Contains(err.Error(), "listening on --http-endpoint "+address) {
 			t.Errorf("Listen(%q) = %v, want the flag and the address", address, err)
 		}
 	}

@@ -31,7 +31,7 @@ func NewLeaseInformer(client kubernetes.Interface) (cache.SharedIndexInformer, e
 func Trim(obj any) (any, error) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
-		return obj, nil // a DeletedFinalStateUnknown carries a trimmed object
+		return obj, nil //nolint:nilerr // a DeletedFinalStateUnknown carries a trimmed object
 	}
 	accessor.SetManagedFields(nil)
 	if annotations := accessor.GetAnnotations(); annotations != nil {

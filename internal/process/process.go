@@ -42,7 +42,7 @@ type Process struct {
 // caller, which stops the program in its turn.
 func Start(cfg Config) (*Process, error) {
 	p := &Process{name: filepath.Base(cfg.Path), done: make(chan struct{}), output: newOutput(cfg.Log, cfg.ReadyText)}
-	p.cmd = exec.Command(cfg.Path, cfg.Args...) //nolint:gosec,noctx // programs of this repository; Stop ends them
+	p.cmd = exec.Command(cfg.Path, cfg.Args...) // Stop ends it
 	p.cmd.Env = append(os.Environ(), cfg.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
 	// Grandchildren that live on may hold the pipes open.

@@ -36,7 +36,7 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(errOut, "simdriver:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	_, _ = fmt.Fprintln(errOut, "simdriver:", strings.ReplaceAll(err.Error(), "\n", "; "))
 	var usage usageError
 	if errors.As(err, &usage) {
 		return exitUsage

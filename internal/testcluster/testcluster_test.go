@@ -169,7 +169,7 @@ func clientFrom(t *testing.T, path string) kubernetes.Interface {
 
 func eventually(t *testing.T, what string, do func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; <-time.After(100 * time.Millisecond) {
 		err := do()
 		if err == nil {
 			return

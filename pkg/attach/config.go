@@ -117,19 +117,19 @@ func (cfg Config) validate() error {
 		errs = append(errs, errors.New("DriverName must be set"))
 	}
 	if cfg.Driver == nil && !cfg.Trivial {
-		errs = append(errs, errors.New("Driver must be set"))
+		errs = append(errs, errors.New("attach: Driver must be set"))
 	}
 	if cfg.Client == nil {
-		errs = append(errs, errors.New("Client must be set"))
+		errs = append(errs, errors.New("attach: Client must be set"))
 	}
 	if cfg.Informers == nil {
-		errs = append(errs, errors.New("Informers must be set"))
+		errs = append(errs, errors.New("attach: Informers must be set"))
 	}
 	if cfg.Workers < 0 {
-		errs = append(errs, fmt.Errorf("Workers is %d, must be positive", cfg.Workers))
+		errs = append(errs, fmt.Errorf("attach: Workers is %d, must be positive", cfg.Workers))
 	}
 	if cfg.Timeout < 0 || cfg.HoldOff < 0 {
-		errs = append(errs, errors.New("Timeout and HoldOff must not be negative"))
+		errs = append(errs, errors.New("attach: Timeout and HoldOff must not be negative"))
 	}
 	if cfg.RetryIntervalStart < 0 || cfg.RetryIntervalMax < cfg.RetryIntervalStart {
 		errs = append(errs, fmt.Errorf("RetryIntervalStart %v must be positive and at most RetryIntervalMax %v", cfg.RetryIntervalStart, cfg.RetryIntervalMax))

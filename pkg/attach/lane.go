@@ -70,12 +70,6 @@ func (l *lane) add(it item) {
 	l.queue.Add(it)
 }
 
-// kick forgets the item's backoff and queues it.
-func (l *lane) kick(it item) {
-	l.forget(it)
-	l.add(it)
-}
-
 // addAfter queues the item later, without counting a failure.
 func (l *lane) addAfter(it item, d time.Duration) { l.queue.AddAfter(it, d) }
 

@@ -51,7 +51,6 @@ var waits = []time.Duration{0, time.Millisecond, 500 * time.Millisecond, 5 * tim
 // machine runs a script.
 type machine struct {
 	*rig
-	ids     map[string]int
 	pending []chan struct{}
 }
 
@@ -240,8 +239,8 @@ func (m *machine) checkVolume(pv string) error {
 	return nil
 }
 
-func runScript(t *testing.T, script []act) (err error, calls string) {
-	synctest.Test(t, func(t *testing.T) {
+func runScript(t *testing.T, script []act) (calls string, err error) {
+	synctest.Test(t, func(*testing.T) {
 		objs := objects(rwo("a"), pv("shared", v1.ReadWriteMany), node("n1"), node("n2"), node("n3"))
 		m := &machine{rig: newRig(newFakeDriver("h-a"), objs...)}
 		m.start()
@@ -258,7 +257,7 @@ func runScript(t *testing.T, script []act) (err error, calls string) {
 		}
 		calls = m.driver.log()
 	})
-	return err, calls
+	return calls, err
 }
 
 // TestAnyOrder runs scripts of everything that people, nodes, the API and the
@@ -266,7 +265,7 @@ func runScript(t *testing.T, script []act) (err error, calls string) {
 func TestAnyOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		script := rapid.SliceOfN(genAct, 1, 40).Draw(rt, "script")
-		if err, calls := runScript(t, script); err != nil {
+		if calls, err := runScript(t, script); err != nil {
 			lines := make([]string, len(script))
 			for i, a := range script {
 				lines[i] = a.String()

@@ -32,7 +32,7 @@ func (c *Controller) resolve(va *storagev1.VolumeAttachment) (resolution, error)
 		// What it was published as counts, whatever has become of the
 		// PersistentVolume: it may be gone, or made again for another volume.
 		exclusive := err != nil || pv.Spec.CSI == nil || pv.Spec.CSI.VolumeHandle != string(recorded) || volume.Exclusive(pv)
-		return resolution{ok: true, exclusive: exclusive, key: volume.Key{Handle: recorded, Node: va.Spec.NodeName}}, nil
+		return resolution{ok: true, exclusive: exclusive, key: volume.Key{Handle: recorded, Node: va.Spec.NodeName}}, nil //nolint:nilerr // see above
 	case apierrors.IsNotFound(err):
 		return resolution{}, fmt.Errorf("PersistentVolume %s does not exist", *src.PersistentVolumeName)
 	case err != nil:

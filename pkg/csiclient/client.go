@@ -120,7 +120,7 @@ func (c *Client) setProblem(s *session, problem error) {
 
 func sameText(a, b error) bool {
 	if a == nil || b == nil {
-		return a == b
+		return a == nil && b == nil
 	}
 	return a.Error() == b.Error()
 }

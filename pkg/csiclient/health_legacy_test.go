@@ -3,6 +3,7 @@ package csiclient
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"strings"
 	"testing"
 
@@ -156,7 +157,7 @@ func TestDecodeStatus(t *testing.T) {
 		{"bad inside", raw(t, "12 01 08"), legacyCondition{}, true, errUndecodable},
 	} {
 		got, found, err := decodeStatus(tc.in)
-		if got != tc.want || found != tc.found || err != tc.err {
+		if got != tc.want || found != tc.found || !errors.Is(err, tc.err) {
 			t.Errorf("%s: decodeStatus = %+v, %t, %v, want %+v, %t, %v", tc.name, got, found, err, tc.want, tc.found, tc.err)
 		}
 	}

@@ -270,10 +270,10 @@ func TestGetHealth(t *testing.T) {
 		for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
 		}
 		id := req.(*csi.ControllerGetVolumeHealthRequest).GetVolumeId()
-		switch {
-		case id == "gone":
+		switch id {
+		case "gone":
 			return nil, status.Error(codes.NotFound, "gone")
-		case id == "fails":
+		case "fails":
 			return nil, status.Error(codes.Internal, "fails")
 		}
 		return replies[id], nil

@@ -40,7 +40,7 @@ type Config struct {
 }
 
 func (c *Config) validate() error {
-	errs := []error{c.Policy.Validate()}
+	errs := []error{c.Validate()}
 	if c.Verdicts == nil {
 		errs = append(errs, errors.New("no source of verdicts: the health controller must run in this process (--controllers)"))
 	}

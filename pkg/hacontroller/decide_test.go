@@ -154,7 +154,7 @@ func TestDecideNever(t *testing.T) {
 				violated("a record that could not be followed")
 			}
 			for _, p := range v.pods {
-				if v.nodeReady && !p.terminating && !(v.overridePDB && p.refusal == ReasonDisruptionBudget) && !v.overridePDB {
+				if v.nodeReady && !p.terminating && !v.overridePDB {
 					violated("a pod of a Ready node that was never evicted")
 				}
 			}

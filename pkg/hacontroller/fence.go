@@ -20,7 +20,7 @@ const (
 // long, and neither the node's other walks nor its other volumes wait for it.
 // Where there is a kubelet it is asked too, since its unmount is what many a
 // storage waits for.
-func (hac *haController) fence(ctx context.Context, l *live, w *walk, d decision) (result, error) {
+func (hac *haController) fence(ctx context.Context, l *live, w *walk, _ decision) (result, error) {
 	if !hac.leads() {
 		return result{}, errNotLeader
 	}

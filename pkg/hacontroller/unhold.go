@@ -94,7 +94,7 @@ func (hac *haController) unhold(ctx context.Context, l *live, walks []*walk) err
 	rec, err := holdRecordOf(node, hac.driver)
 	if err != nil {
 		hac.refuse(ctx, node, ReasonUnreadableHold, RefusedEventReason)
-		return nil // a person has to look; the event says so
+		return nil //nolint:nilerr // a person has to look; the event says so
 	}
 	busy := func(pv string) bool {
 		for _, va := range l.vas {

@@ -3,6 +3,7 @@ package hacontroller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -509,7 +510,7 @@ func (w *world) run(opts ...Option) (signal func(pv string), stop func()) {
 	}
 	return signal, func() {
 		cancel()
-		if err := <-done; err != context.Canceled {
+		if err := <-done; !errors.Is(err, context.Canceled) {
 			w.t.Errorf("Run returned %v", err)
 		}
 	}

@@ -230,7 +230,7 @@ func TestAbsenceAndFailureChangeNothing(t *testing.T) {
 			"partial": func(t *rapid.T) {
 				m.tracker.observeSweep(volume.Sweep{AbnormalOnly: rapid.Bool().Draw(t, "abnormalOnly")}, m.asked, m.now)
 			},
-			"full list": func(t *rapid.T) { m.tracker.observeSweep(volume.Sweep{Complete: true}, m.asked, m.now) },
+			"full list": func(*rapid.T) { m.tracker.observeSweep(volume.Sweep{Complete: true}, m.asked, m.now) },
 			"absent once": func(t *rapid.T) {
 				if missed {
 					t.Skip("once only")
@@ -243,7 +243,7 @@ func TestAbsenceAndFailureChangeNothing(t *testing.T) {
 					{Key: volume.Key{Handle: "foreign"}, Started: m.now, Conditions: drawConditions(t)},
 				}}, m.asked, m.now)
 			},
-			"failed check": func(t *rapid.T) {
+			"failed check": func(*rapid.T) {
 				m.now = m.now.Add(time.Minute)
 				for _, c := range m.tracker.tick(m.now) {
 					m.tracker.verify(answer{check: c, err: errors.New("away")}, m.now)

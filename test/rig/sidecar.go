@@ -78,7 +78,7 @@ func (s *Sidecar) Get(path string) error {
 
 // Body fetches a path of the HTTP endpoint.
 func (s *Sidecar) Body(path string) (string, error) {
-	res, err := http.Get("http://" + s.Endpoint + path) //nolint:noctx,gosec // loopback, test
+	res, err := http.Get("http://" + s.Endpoint + path) // loopback
 	if err != nil {
 		return "", err
 	}
@@ -113,7 +113,7 @@ func (r *Rig) LogOf(name string) string {
 }
 
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
+	l, err := net.Listen("tcp", "127.0.0.1:0") // closed at once
 	if err != nil {
 		return 0, err
 	}

@@ -60,7 +60,7 @@ func (s *Server) ValidateVolumeCapabilities(_ context.Context, request *csi.Vali
 		return nil, failure(err)
 	}
 	if err := capability.CheckAll(request.GetVolumeCapabilities()); err != nil {
-		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil
+		return &csi.ValidateVolumeCapabilitiesResponse{Message: err.Error()}, nil //nolint:nilerr // unconfirmed is an answer
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
 		VolumeContext:      request.GetVolumeContext(),

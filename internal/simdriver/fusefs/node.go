@@ -130,7 +130,7 @@ func (n *node) Fsync(_ context.Context, file fs.FileHandle, flags uint32) syscal
 		if err != nil {
 			return err
 		}
-		defer unix.Close(fd)
+		defer func() { _ = unix.Close(fd) }()
 		return unix.Fsync(fd)
 	})
 }

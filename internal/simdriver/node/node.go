@@ -153,7 +153,7 @@ func checkPath(field, path string) (string, error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
 		// It does not exist yet, so nothing is mounted below it.
-		return path, nil
+		return path, nil //nolint:nilerr // see above
 	}
 	return filepath.Join(parent, filepath.Base(path)), nil
 }

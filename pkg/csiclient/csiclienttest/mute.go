@@ -24,7 +24,7 @@ func Mute(t testing.TB, first string) string {
 				return
 			}
 			serving.Go(func() {
-				defer conn.Close()
+				defer func() { _ = conn.Close() }()
 				_, _ = conn.Write([]byte(first))
 				<-done
 			})

@@ -41,7 +41,7 @@ func startAgent(t *testing.T, cfg Config) *agentRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "vn") //nolint:usetesting // The name of a socket is at most 107 bytes.
+	dir, err := os.MkdirTemp("", "vn") // The name of a socket is at most 107 bytes.
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestParseFault(t *testing.T) {
 // serve answers on a socket as a node would.
 func serve(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ctl") //nolint:usetesting // The name of a socket is at most 107 bytes.
+	dir, err := os.MkdirTemp("", "ctl") // The name of a socket is at most 107 bytes.
 	if err != nil {
 		t.Fatal(err)
 	}
