@@ -47,8 +47,12 @@ type database struct {
 // node takes a node for the failures of one test.
 func (w *world) node(t *testing.T) string {
 	t.Helper()
+	w.turns <- struct{}{}
 	name := <-w.free
-	t.Cleanup(func() { w.free <- name })
+	t.Cleanup(func() {
+		w.free <- name
+		<-w.turns
+	})
 	return name
 }
 

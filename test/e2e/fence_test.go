@@ -159,7 +159,12 @@ func TestExternalAttacher215_StatusIsNoProofOfDetach(t *testing.T) {
 	if err := w.Driver.Release(ctx, id); err != nil {
 		t.Fatal(err)
 	}
-	db.moves(ctx)
+	// When it runs elsewhere is not awaited: kube-controller-manager believed the
+	// status, tries to attach to the old node again, and gives up after 2 minutes.
+	db.await(ctx, "the old pod and its VolumeAttachment are gone", func() bool {
+		pod := w.Pod(rig.Namespace, old.Name)
+		return (pod == nil || pod.UID != old.UID) && w.Attachment(db.name, old.Spec.NodeName) == nil
+	})
 }
 
 // A detach that the storage answers with NOT_FOUND is shown in the status, tried
@@ -216,12 +221,17 @@ func TestPiraeus13_LeaderKilledInTheMiddle(t *testing.T) {
 	if err := w.Driver.Clear(ctx, id); err != nil {
 		t.Fatal(err)
 	}
+	db.await(ctx, "the other replica leads", func() bool {
+		now := w.Leader()
+		return now != nil && now != leader
+	})
+	// The leases run out together: not one after the other, which takes three
+	// times as long.
+	if took := time.Since(killed); took > 2*leaseDuration {
+		t.Errorf("the other replica led %v after the kill, the leases last %v", took, leaseDuration)
+	}
 	db.moves(ctx)
 	t.Logf("%v from the kill to the first write elsewhere", time.Since(killed))
-	now := w.Leader()
-	if now == nil || now == leader {
-		t.Errorf("the leader is %v", now)
-	}
 	if _, err := w.StartSidecar(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,9 @@ import (
 // startBound is how long a world may take to start.
 const startBound = 2 * time.Minute
 
+// leaseDuration of the shared world.
+const leaseDuration = 8 * time.Second
+
 func TestMain(m *testing.M) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	common.ctx = ctx
@@ -71,7 +74,7 @@ func sharedWorld(t *testing.T) *world {
 			Nodes: 4, Replicas: 2,
 			Values: append([]string{
 				"failover.mode=enforce", "failover.fence=unpublish", "failover.maxFailingNodes=100%",
-				"leaderElection.leaseDuration=8s", "leaderElection.renewDeadline=6s", "leaderElection.retryPeriod=1s",
+				"leaderElection.leaseDuration=" + leaseDuration.String(), "leaderElection.renewDeadline=6s", "leaderElection.retryPeriod=1s",
 			}, quickValues...),
 			SidecarArgs: append([]string{
 				"--workload-free-moves=2", "--workload-backoff-initial=1h", "--workload-backoff-max=1h", "--attacher-timeout=5s",
@@ -94,7 +97,10 @@ type world struct {
 	*rig.Rig
 	dir string
 	// free are the nodes that no test running side by side has failures on.
-	free  chan string
+	free chan string
+	// turns bounds how many tests have failures at once, however many run: what
+	// moves needs nodes to go to.
+	turns chan struct{}
 	other *process.Process
 }
 
@@ -121,7 +127,7 @@ func startWorld(ctx context.Context, cfg rig.Config) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{dir: dir, free: make(chan string, cfg.Nodes)}
+	w := &world{dir: dir, free: make(chan string, cfg.Nodes), turns: make(chan struct{}, max(1, cfg.Nodes/2))}
 	cfg.Dir, cfg.AuditLog = dir, filepath.Join(dir, "audit.log")
 	cfg.NodeArgs = append(cfg.NodeArgs, "--volume-health-interval=500ms", "--lease-renew-interval=1s", "--csi-node-socket=unix://"+w.otherSocket())
 	cfg.ClusterArgs = append(cfg.ClusterArgs, "kube-controller-manager=--attach-detach-reconcile-sync-period=2s")

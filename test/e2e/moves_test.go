@@ -16,10 +16,10 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
-// Every failure of a volume is acted on, not only the first.
+// Every failure of a volume is acted on, not only the first. It is alone, since
+// it fails on nodes that it has not taken.
 func TestPiraeus7_SecondFailoverOfTheSameVolume(t *testing.T) {
 	w := sharedWorld(t)
-	t.Parallel()
 	ctx := bounded(t)
 	db := w.database(ctx, t, "piraeus7", w.node(t))
 	first := db.pod.Spec.NodeName
