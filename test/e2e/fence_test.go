@@ -53,8 +53,9 @@ func (db *database) hits(ctx context.Context, id string, n int) {
 func TestCSM199_FenceFailsTwice(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "csm199-twice", w.node(t))
+	db := w.database(ctx, t, "csm199-twice", node)
 	db.hangs(ctx)
 	id := db.inject(ctx, simctl.Fault{Method: unpublish, Code: codes.Internal, Message: "array is busy", Times: 2})
 	db.fails(ctx)
@@ -67,8 +68,9 @@ func TestCSM199_FenceFailsTwice(t *testing.T) {
 func TestCSM199_FenceFailsUntilTheStorageObeys(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "csm199-ever", w.node(t))
+	db := w.database(ctx, t, "csm199-ever", node)
 	db.hangs(ctx)
 	id := db.inject(ctx, simctl.Fault{Method: unpublish, Code: codes.PermissionDenied, Message: "array says no"})
 	db.fails(ctx)
@@ -88,8 +90,8 @@ func TestCSM199_FenceFailsUntilTheStorageObeys(t *testing.T) {
 // ID that was recorded when the volume was published.
 func TestCSM1216_NodeNoLongerRegistered(t *testing.T) {
 	w := sharedWorld(t)
-	ctx := bounded(t)
 	node := w.node(t)
+	ctx := bounded(t)
 	db := w.database(ctx, t, "csm1216", node)
 	csiNodes := w.Client.StorageV1().CSINodes()
 	csiNode, err := csiNodes.Get(ctx, node, metav1.GetOptions{})
@@ -132,8 +134,9 @@ func TestCSM1216_NodeNoLongerRegistered(t *testing.T) {
 func TestExternalAttacher215_StatusIsNoProofOfDetach(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "attacher215", w.node(t))
+	db := w.database(ctx, t, "attacher215", node)
 	old := db.pod
 	db.hangs(ctx)
 	id := db.inject(ctx, simctl.Fault{Method: unpublish, Hang: true})
@@ -172,9 +175,9 @@ func TestExternalAttacher215_StatusIsNoProofOfDetach(t *testing.T) {
 func TestLinstorCSI52_UnpublishAnswersNotFound(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "linstor52", w.node(t))
-	node := db.pod.Spec.NodeName
+	db := w.database(ctx, t, "linstor52", node)
 	id := db.inject(ctx, simctl.Fault{Method: unpublish, Code: codes.NotFound, Message: "no such resource"})
 	if err := w.Client.AppsV1().StatefulSets(rig.Namespace).Delete(ctx, db.name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -203,8 +206,9 @@ func TestLinstorCSI52_UnpublishAnswersNotFound(t *testing.T) {
 // has answered: the other replica completes it from the record.
 func TestPiraeus13_LeaderKilledInTheMiddle(t *testing.T) {
 	w := sharedWorld(t)
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "piraeus13", w.node(t))
+	db := w.database(ctx, t, "piraeus13", node)
 	db.hangs(ctx)
 	id := db.inject(ctx, simctl.Fault{Method: unpublish, Hang: true})
 	db.fails(ctx)
@@ -241,9 +245,9 @@ func TestPiraeus13_LeaderKilledInTheMiddle(t *testing.T) {
 // again, and other people's taints stay.
 func TestPiraeus23_HoldComesOffOnce(t *testing.T) {
 	w := sharedWorld(t)
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "piraeus23", w.node(t))
-	node := db.pod.Spec.NodeName
+	db := w.database(ctx, t, "piraeus23", node)
 	foreign := v1.Taint{Key: "example.com/other", Value: "x", Effect: v1.TaintEffectPreferNoSchedule}
 	taint := func(ctx context.Context, taints ...v1.Taint) {
 		live, err := w.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
@@ -292,8 +296,9 @@ func TestPiraeus23_HoldComesOffOnce(t *testing.T) {
 // cluster: after the free moves it waits, and an event says so.
 func TestPiraeus20_FailsAgainAsSoonAsItRuns(t *testing.T) {
 	w := sharedWorld(t)
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "piraeus20", w.node(t))
+	db := w.database(ctx, t, "piraeus20", node)
 	for range 2 {
 		db.fails(ctx)
 		db.moves(ctx)

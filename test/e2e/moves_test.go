@@ -20,8 +20,9 @@ import (
 // it fails on nodes that it has not taken.
 func TestPiraeus7_SecondFailoverOfTheSameVolume(t *testing.T) {
 	w := sharedWorld(t)
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "piraeus7", w.node(t))
+	db := w.database(ctx, t, "piraeus7", node)
 	first := db.pod.Spec.NodeName
 	db.fails(ctx)
 	db.moves(ctx)
@@ -38,8 +39,9 @@ func TestPiraeus7_SecondFailoverOfTheSameVolume(t *testing.T) {
 func TestPiraeusPR16_ReadyNodeIsAsked(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "pr16-asked", w.node(t))
+	db := w.database(ctx, t, "pr16-asked", node)
 	old := db.pod
 	db.fails(ctx)
 	db.awaitEvent(ctx, "FailoverEvicted", "fails on node "+old.Spec.NodeName)
@@ -58,8 +60,9 @@ func TestPiraeusPR16_ReadyNodeIsAsked(t *testing.T) {
 func TestPiraeusPR16_StuckPodIsFencedAndGone(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "pr16-stuck", w.node(t))
+	db := w.database(ctx, t, "pr16-stuck", node)
 	db.hangs(ctx)
 	db.fails(ctx)
 	db.moves(ctx)
@@ -73,8 +76,9 @@ func TestPiraeusPR16_StuckPodIsFencedAndGone(t *testing.T) {
 func TestLonghorn2947_PodGoesBeforeItsAttachment(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "longhorn2947", w.node(t))
+	db := w.database(ctx, t, "longhorn2947", node)
 	old := db.pod
 	db.hangs(ctx)
 	begun := time.Now()
@@ -123,8 +127,9 @@ func TestLonghorn2947_PodGoesBeforeItsAttachment(t *testing.T) {
 func TestLonghorn5937_Kubernetes106151_AttachmentMadeAgainUnderTheMove(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "longhorn5937", w.node(t))
+	db := w.database(ctx, t, "longhorn5937", node)
 	db.hangs(ctx)
 	old := w.Attachment(db.name, db.pod.Spec.NodeName)
 	db.fails(ctx)
@@ -140,9 +145,9 @@ func TestLonghorn5937_Kubernetes106151_AttachmentMadeAgainUnderTheMove(t *testin
 func TestCSM160_ManyPodsOfOneNode(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
 	const pods = 20
-	node := w.node(t)
 	dbs := make([]*database, pods)
 	for i := range dbs {
 		dbs[i] = &database{world: w, t: t, name: fmt.Sprintf("csm160-%02d", i)}

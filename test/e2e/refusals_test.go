@@ -23,9 +23,10 @@ import (
 func TestPiraeus18_SecondVolumeOfAnotherDriver(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
 	w.otherVolume(ctx, t, "piraeus18-other")
-	db := w.database(ctx, t, "piraeus18", w.node(t), func(p *v1.PodTemplateSpec) {
+	db := w.database(ctx, t, "piraeus18", node, func(p *v1.PodTemplateSpec) {
 		addVolume(p, "other", v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "piraeus18-other"}})
 	})
 	db.fails(ctx)
@@ -38,8 +39,9 @@ func TestPiraeus18_SecondVolumeOfAnotherDriver(t *testing.T) {
 func TestPiraeus59_HostPathIsToldOnce(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "piraeus59", w.node(t), func(p *v1.PodTemplateSpec) {
+	db := w.database(ctx, t, "piraeus59", node, func(p *v1.PodTemplateSpec) {
 		addVolume(p, "localtime", v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/tmp"}})
 	})
 	db.fails(ctx)
@@ -70,8 +72,8 @@ func TestPiraeus59_HostPathIsToldOnce(t *testing.T) {
 func TestPiraeusPR25_NowhereElseToRun(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
-	ctx := bounded(t)
 	node := w.node(t)
+	ctx := bounded(t)
 	db := w.database(ctx, t, "pr25", node, func(p *v1.PodTemplateSpec) {
 		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: node}
 	})
@@ -91,8 +93,8 @@ func TestPiraeusPR25_NowhereElseToRun(t *testing.T) {
 func TestCSM165_RequiredPodAffinity(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
-	ctx := bounded(t)
 	node := w.node(t)
+	ctx := bounded(t)
 	mate := w.database(ctx, t, "csm165-mate", node)
 	db := w.database(ctx, t, "csm165", node, func(p *v1.PodTemplateSpec) {
 		p.Spec.Affinity.PodAffinity = &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
@@ -110,8 +112,9 @@ func TestCSM165_RequiredPodAffinity(t *testing.T) {
 func TestDisruptionBudgetStandsOnAReadyNode(t *testing.T) {
 	w := sharedWorld(t)
 	t.Parallel()
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "budget", w.node(t))
+	db := w.database(ctx, t, "budget", node)
 	one := intstr.FromInt32(1)
 	_, err := w.Client.PolicyV1().PodDisruptionBudgets(rig.Namespace).Create(ctx, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: db.name},
@@ -135,8 +138,9 @@ func TestDisruptionBudgetStandsOnAReadyNode(t *testing.T) {
 // A namespace opts all its pods out; opted in again, they are moved.
 func TestOptOutOfANamespace(t *testing.T) {
 	w := sharedWorld(t)
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "opt-out", w.node(t))
+	db := w.database(ctx, t, "opt-out", node)
 	annotate := func(ctx context.Context, value any) {
 		if _, err := w.Client.CoreV1().Namespaces().Patch(ctx, rig.Namespace, types.MergePatchType, annotation(volume.ScopeKey, value), metav1.PatchOptions{}); err != nil {
 			t.Error(err)
@@ -159,8 +163,9 @@ func TestOptOutOfANamespace(t *testing.T) {
 // off.
 func TestPausedDriver(t *testing.T) {
 	w := sharedWorld(t)
+	node := w.node(t)
 	ctx := bounded(t)
-	db := w.database(ctx, t, "paused", w.node(t))
+	db := w.database(ctx, t, "paused", node)
 	annotate := func(ctx context.Context, value any) {
 		if _, err := w.Client.StorageV1().CSIDrivers().Patch(ctx, rig.Driver, types.MergePatchType, annotation(volume.AnnotationPaused, value), metav1.PatchOptions{}); err != nil {
 			t.Error(err)
