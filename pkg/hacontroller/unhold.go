@@ -13,36 +13,9 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
-// nodeTries is how often a write to a node is tried on its newest version.
-const nodeTries = 5
-
-// onNode does a write that is bound to the version of the node in l, and after a
-// conflict does it anew on the node as it is now. The node's agent and
-// kube-controller-manager write to a Node all the time, most of all while many
-// volumes leave it: reading everything again would lose that race again.
-func (hac *haController) onNode(ctx context.Context, l *live, write func() error) error {
-	err := write()
-	for try := 1; try < nodeTries && apierrors.IsConflict(err); try++ {
-		node, readErr := hac.liveNode(ctx, l.node.Name)
-		if readErr != nil {
-			// l keeps the node: without one there would be nothing to hold.
-			return readErr
-		}
-		if l.node = node; node == nil {
-			return nil
-		}
-		err = write()
-	}
-	return err
-}
-
 // holdAll puts one hold on the node for all the walks that need one, since
 // nothing may land there from before the first pod goes.
 func (hac *haController) holdAll(ctx context.Context, l *live, walks []*walk) error {
-	return hac.onNode(ctx, l, func() error { return hac.holdOnce(ctx, l, walks) })
-}
-
-func (hac *haController) holdOnce(ctx context.Context, l *live, walks []*walk) error {
 	var more []volume.HeldVolume
 	var waiting []*walk
 	for _, w := range walks {
@@ -110,10 +83,6 @@ func (hac *haController) handleOf(ctx context.Context, name string) (volume.Hand
 
 // unhold releases what may be released of the node's hold.
 func (hac *haController) unhold(ctx context.Context, l *live, walks []*walk) error {
-	return hac.onNode(ctx, l, func() error { return hac.unholdOnce(ctx, l, walks) })
-}
-
-func (hac *haController) unholdOnce(ctx context.Context, l *live, walks []*walk) error {
 	node := l.node
 	if node == nil {
 		return nil
@@ -153,11 +122,9 @@ func (hac *haController) unholdOnce(ctx context.Context, l *live, walks []*walk)
 	if err != nil {
 		return err
 	}
-	updated, err := hac.patchNode(ctx, node.Name, patch)
-	if err != nil {
+	if l.node, err = hac.patchNode(ctx, node.Name, patch); err != nil {
 		return fmt.Errorf("releasing the hold of node %s: %w", node.Name, err)
 	}
-	l.node = updated
 	hac.settle(node)
 	if out.word {
 		hac.event(node, v1.EventTypeNormal, UnfenceEventReason, "Taken for clean of the volumes of %s: %s", hac.driver, word)

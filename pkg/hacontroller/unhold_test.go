@@ -1,14 +1,11 @@
 package hacontroller
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
@@ -214,71 +211,6 @@ func TestHoldConflictIsTriedAgain(t *testing.T) {
 		s.held(true)
 		if len(s.node().Spec.Taints) != 3 {
 			t.Errorf("taints %v", s.node().Spec.Taints)
-		}
-	})
-}
-
-// busyNode lets the node's agent write the node before each of the first n
-// patches of it, as it does when many volumes leave at once.
-func (s *scene) busyNode(n int) {
-	s.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-		if n--; n >= 0 {
-			update(s.world, nodesGVR, "", node1, func(node *v1.Node) { node.Status.Phase += "x" })
-		}
-		return false, nil, nil
-	})
-}
-
-func TestHoldOfABusyNodeLosesNoTime(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"))
-		s.busyNode(nodeTries - 1)
-		signal, stop := s.with(WithFencer(s.fencer))
-		signal("a") // no time passes
-		s.held(true)
-		if s.logged("evict") != 1 {
-			t.Errorf("not evicted at once: %q", s.log())
-		}
-		stop()
-	})
-}
-
-func TestHoldOfABusyNodeGivesUpForNow(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"))
-		s.busyNode(nodeTries)
-		signal, stop := s.with(WithFencer(s.fencer))
-		signal("a")
-		s.held(false)
-		s.wrote()
-		pass(time.Second)
-		stop()
-		s.held(true)
-	})
-}
-
-// Not knowing the node is not knowing that it does not exist: nothing may be
-// done to its pods, which could come back there.
-func TestHoldWaitsForTheNodeToBeRead(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"))
-		s.busyNode(1)
-		reads := 0
-		s.client.PrependReactor("get", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if reads++; reads == 2 {
-				return true, nil, errors.New("the server is away")
-			}
-			return false, nil, nil
-		})
-		signal, stop := s.with(WithFencer(s.fencer))
-		signal("a")
-		s.held(false)
-		s.wrote()
-		pass(time.Second)
-		stop()
-		s.held(true)
-		if s.logged("evict") != 1 {
-			t.Errorf("wrote %q", s.log())
 		}
 	})
 }
