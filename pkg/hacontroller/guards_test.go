@@ -74,3 +74,61 @@ func TestGuardRecordVersion(t *testing.T) {
 		})
 	}
 }
+
+// Every view of up to two attachments and one pod: what is irreversible waits
+// for every fence, attachments wait for the pods, and until the record a veto
+// or an unknown attachment keeps everything where it is.
+func TestGuardDecide(t *testing.T) {
+	views := 0
+	forEachView(func(v view) {
+		views++
+		d := decide(v)
+		fenced := v.recorded > 0 && v.fenced >= v.attachments
+		switch d.step {
+		case stepPods:
+			if !fenced {
+				t.Errorf("a pod is deleted before every fence: %+v", v)
+			}
+		case stepAttachments:
+			if !fenced || len(v.pods) > 0 {
+				t.Errorf("an attachment is deleted under a pod or before every fence: %+v", v)
+			}
+		case stepHold, stepAsk, stepRecord, stepFence:
+			if v.recorded == 0 && (v.veto != "" || v.missing) {
+				t.Errorf("%s against a veto: %+v", d.step, v)
+			}
+		}
+	})
+	if views < 6_000 {
+		t.Errorf("only %d views", views)
+	}
+}
+
+func forEachView(f func(view)) {
+	pods := [][]podView{nil, {{uid: "p"}}, {{uid: "p", terminating: true}}, {{uid: "p", terminating: true, forced: true}}}
+	for bits := range 1 << 6 {
+		is := func(n int) bool { return bits>>n&1 == 1 }
+		for attachments := range 3 {
+			for recorded := range attachments + 1 {
+				for fenced := range recorded + 1 {
+					for deleting := range attachments + 1 {
+						for _, p := range pods {
+							v := view{
+								now: t0, evictDeadline: time.Minute, pods: p,
+								nodeReady: is(0), held: is(1), canFence: is(2), missing: is(3),
+								attachments: attachments, recorded: recorded, fenced: fenced, deleting: deleting,
+							}
+							if is(4) {
+								v.veto = ReasonDaemonSet
+							}
+							if is(5) {
+								v.askedSince = t0.Add(-time.Hour)
+							}
+							f(v)
+						}
+					}
+				}
+			}
+		}
+	}
+}

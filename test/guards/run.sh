@@ -55,7 +55,10 @@ run_test() {
   (cd "$copy/code/$1" && "$copy/test" -test.v -test.count=1 -test.timeout=1m -test.run="$2") >"$copy/log" 2>&1
 }
 
-tail_of_log() { tail -n "${1:-40}" "$copy/log" | sed 's/^/    /' >&2; }
+# show_log prints what a person needs of the last log.
+show_log() {
+  { grep -E '^ *(--- FAIL|[a-z0-9_]+_test\.go:|panic:)' "$copy/log" | head -n 15 || true; tail -n 10 "$copy/log"; } | sed 's/^/    /' >&2
+}
 
 # Without this a test that fails for another reason, or does not exist, would
 # pass for one that misses its guard.
@@ -66,7 +69,7 @@ check_tests_pass() {
       awk -v p="$package" '$1 == p {print $2}' | sort -u)
     if ! build "$package" || ! run_test "$package" "^($(paste -sd'|' <<<"$tests"))\$"; then
       echo "$package: the tests fail although no guard is out" >&2
-      tail_of_log
+      show_log
       exit 1
     fi
     for test in $tests; do
@@ -121,7 +124,7 @@ for patch in "${patches[@]}"; do
   else
     survived=$((survived + 1))
     printf 'SURVIVED  %-32s %s (%s)\n' "$name" "$(header guard "$patch")" "$verdict"
-    tail_of_log 25
+    show_log
   fi
 done
 echo "$((caught + survived)) guards: $caught caught, $survived survived"
