@@ -27,8 +27,10 @@ func burstPhase(volumes int) phase {
 		bound: 10 * time.Minute,
 		config: rig.Config{
 			Nodes: nodes, Replicas: 1,
-			Values:      values("failover.maxFailingNodes=100%", "failover.movesPerMinute=100000"),
-			SidecarArgs: []string{"--suspect-for=100ms", "--workload-free-moves=1000"},
+			Values: values("failover.maxFailingNodes=100%", "failover.movesPerMinute=100000"),
+			// Suspicion outlasts the burst, as with the default of 10 minutes: a
+			// node that is trusted again too early gets its pods back.
+			SidecarArgs: []string{"--suspect-for=20s", "--workload-free-moves=1000"},
 			NodeArgs:    []string{"--volume-health-interval=1s"},
 		},
 		measure: func(ctx context.Context, world *rig.Rig) (moved, drained []sighting, err error) {

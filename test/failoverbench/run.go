@@ -51,17 +51,20 @@ func run(ctx context.Context, o options) error {
 	}
 	fmt.Print(preamble)
 	for _, p := range phases {
-		measured, err := runPhase(ctx, out, p)
-		if err != nil {
-			return fmt.Errorf("measuring %s: %w", p.name, err)
+		measured, failed := runPhase(ctx, out, p)
+		if failed != nil {
+			// What was measured before is kept.
+			err = fmt.Errorf("measuring %s: %w", p.name, failed)
+			break
 		}
 		measured.print(os.Stdout)
 		result.Phases = append(result.Phases, measured)
 	}
-	if err := result.save(filepath.Join(out, "failover.json")); err != nil {
+	met := result.printBars(os.Stdout)
+	if err := errors.Join(err, result.save(filepath.Join(out, "failover.json"))); err != nil {
 		return err
 	}
-	if !result.printBars(os.Stdout) {
+	if !met {
 		return errMissed
 	}
 	return nil
