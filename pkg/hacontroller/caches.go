@@ -65,7 +65,8 @@ func newCaches(factory informers.SharedInformerFactory, withTargets bool) (cache
 
 // stripManagedFields keeps out of memory what nobody here reads.
 func stripManagedFields(obj any) (any, error) {
-	if o, ok := obj.(metav1.Object); ok {
+	// What has none is not written to: a fake clientset hands out its own object.
+	if o, ok := obj.(metav1.Object); ok && len(o.GetManagedFields()) > 0 {
 		o.SetManagedFields(nil)
 	}
 	return obj, nil
