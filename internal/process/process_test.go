@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"strings"
 	"syscall"
 	"testing"
@@ -53,6 +54,49 @@ func TestEndByItselfIsAFailure(t *testing.T) {
 		t.Errorf("ExitCode() = %d, want 3", p.ExitCode())
 	}
 }
+
+func TestOutput(t *testing.T) {
+	const ready = "it is ready"
+	o := newOutput(nil, ready)
+	if got := o.tail(); got != "(nothing was printed)" {
+		t.Errorf("tail() = %q before any output", got)
+	}
+	write := func(text string) {
+		t.Helper()
+		if n, err := o.Write([]byte(text)); n != len(text) || err != nil {
+			t.Fatalf("Write() = %d, %v", n, err)
+		}
+	}
+	// The text may come in pieces, and after much else.
+	write(strings.Repeat("x", 100_000) + ready[:5])
+	select {
+	case <-o.ready:
+		t.Fatal("ready too early")
+	default:
+	}
+	write(ready[5:] + "\n")
+	<-o.ready
+	write(ready + " again\n")
+	if got := o.tail(); len(got) > kept || !strings.HasSuffix(got, "again") {
+		t.Errorf("tail() has %d bytes: ...%s", len(got), got[max(0, len(got)-20):])
+	}
+	// Text that scrolls by in one piece counts too.
+	o = newOutput(nil, ready)
+	write(ready + strings.Repeat("x", 2*kept))
+	<-o.ready
+}
+
+func TestOutputThatNobodyTakes(t *testing.T) {
+	o := newOutput(broken{}, "")
+	if n, err := o.Write([]byte("words")); n != 5 || err != nil || o.tail() != "words" {
+		t.Errorf("Write() = %d, %v, kept %q; the program must not notice", n, err, o.tail())
+	}
+	<-o.ready
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestStartOfNothing(t *testing.T) {
 	if _, err := Start(Config{Path: "/no/such/program"}); err == nil {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/ha-sidecar/ha-sidecar/internal/process"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 	startBound = 4 * time.Minute
 	// stopBound is above the sum of the grace periods that localcluster gives.
 	stopBound = 30 * time.Second
-	readyLine = "localcluster is ready"
+	readyText = "localcluster is ready"
 )
 
 // Config says what control plane to run. Its zero value is good.
@@ -50,7 +51,7 @@ type Cluster struct {
 	dir        string
 	ownDir     bool
 	kubeconfig string
-	process    *process
+	process    *process.Process
 	config     *rest.Config
 	client     kubernetes.Interface
 }
@@ -96,9 +97,6 @@ func (cfg *Config) validate() error {
 			return fmt.Errorf("argument %q: write COMPONENT=--flag=value", arg)
 		}
 	}
-	if cfg.Log == nil {
-		cfg.Log = io.Discard
-	}
 	for _, path := range []*string{&cfg.Binary, &cfg.Dir, &cfg.AuditLog} {
 		if *path == "" {
 			continue
@@ -142,19 +140,19 @@ func (c *Cluster) start(ctx context.Context, cfg Config) error {
 	for _, arg := range cfg.Args {
 		args = append(args, "--arg", arg)
 	}
-	process, err := startProcess(exec.Command(c.binary, args...), cfg.Log)
+	p, err := process.Start(process.Config{Path: c.binary, Args: args, Log: cfg.Log, ReadyText: readyText})
 	if err != nil {
 		return err
 	}
-	c.process = process
+	c.process = p
 	ctx, cancel := context.WithTimeout(ctx, startBound)
 	defer cancel()
 	select {
-	case <-process.ready:
-	case <-process.done:
-		return process.err
+	case <-p.Ready():
+	case <-p.Done():
+		return p.Err()
 	case <-ctx.Done():
-		return fmt.Errorf("waiting until it is ready: %w; it has said: %s", context.Cause(ctx), process.output.tail())
+		return fmt.Errorf("waiting until it is ready: %w; it has said: %s", context.Cause(ctx), p.Tail())
 	}
 	return c.connect()
 }
@@ -180,7 +178,7 @@ func (c *Cluster) connect() error {
 func (c *Cluster) Stop() error {
 	var errs []error
 	if c.process != nil {
-		errs = append(errs, c.process.stop(stopBound))
+		errs = append(errs, c.process.Stop(stopBound))
 	}
 	if c.ownDir {
 		if err := os.RemoveAll(c.dir); err != nil {
@@ -191,18 +189,11 @@ func (c *Cluster) Stop() error {
 }
 
 // Done is closed when the control plane has ended, by Stop or by itself.
-func (c *Cluster) Done() <-chan struct{} { return c.process.done }
+func (c *Cluster) Done() <-chan struct{} { return c.process.Done() }
 
 // Err says why the control plane ended by itself: nil while it runs and after
 // Stop.
-func (c *Cluster) Err() error {
-	select {
-	case <-c.process.done:
-		return c.process.err
-	default:
-		return nil
-	}
-}
+func (c *Cluster) Err() error { return c.process.Err() }
 
 // Dir holds the control plane's data, certificates and logs.
 func (c *Cluster) Dir() string { return c.dir }
