@@ -477,6 +477,28 @@ func TestSharedVolumeFailsOnTwoNodes(t *testing.T) {
 	})
 }
 
+// TestTargetsOfMany: one question, each name its own answer, and a name that is
+// refused is sent again once it may go.
+func TestTargetsOfMany(t *testing.T) {
+	w := newWorld("policy max-failing-nodes=100%", "node n1", "node n2", "node n3",
+		"volume a", "pod a-0 on=n1 uses=a", "attached a n1", "volume b", "pod b-0 on=n1 uses=b", "attached b n1")
+	run(t, w, func(t *testing.T, r *rig) {
+		r.health.set(fails("a", "n1"))
+		if pv := r.received(time.Second); pv != "a" {
+			t.Fatalf("received %q", pv)
+		}
+		got := r.c.TargetsOf([]string{"a", "b", "none", ""})
+		if len(got) != 1 || len(got["a"]) != 1 || got["a"][0].PV != "a" {
+			t.Fatalf("targets %+v", got)
+		}
+		r.health.set(fails("a", "n1"), fails("b", "n1"))
+		got = r.c.TargetsOf([]string{"b", "a"})
+		if len(got) != 2 || len(got["b"]) != 1 || got["b"][0].PV != "b" {
+			t.Fatalf("targets %+v", got)
+		}
+	})
+}
+
 // TestOneNamePerClosure: two volumes of one pod fail; one name is enough, and
 // when that volume recovers the other takes over.
 func TestOneNamePerClosure(t *testing.T) {

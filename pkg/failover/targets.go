@@ -13,28 +13,41 @@ import (
 // has come under a veto, a storm has begun. What has passed the brakes before
 // is not counted again.
 func (c *Controller) Targets(pv string) ([]volume.Target, bool) {
+	targets, ok := c.TargetsOf([]string{pv})[pv]
+	return targets, ok
+}
+
+// TargetsOf is Targets for many volumes by one decision. What is not to be moved
+// is missing from the answer.
+func (c *Controller) TargetsOf(pvs []string) map[string][]volume.Target {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.running || c.cfg.Mode != ModeEnforce {
-		return nil, false
+		return nil
 	}
-	d, err := c.decide()
-	if err == nil {
-		var targets []volume.Target
+	all := map[string][]volume.Target{}
+	if d, err := c.decide(); err == nil {
 		for _, a := range d.Answers {
-			if a.PV == pv && a.Action == ActionMove {
-				targets = append(targets, a.Closure.Targets()...)
+			if a.Action != ActionMove {
+				continue
+			}
+			if targets := a.Closure.Targets(); len(targets) > 0 {
+				all[a.PV] = append(all[a.PV], targets...)
 			}
 		}
-		if len(targets) > 0 {
-			return targets, true
-		}
 	}
-	// The caller drops the name, so it has to be sent again should the decision
-	// turn once more.
-	delete(c.sent, pv)
-	c.pokes.poke()
-	return nil, false
+	asked := make(map[string][]volume.Target, len(pvs))
+	for _, pv := range pvs {
+		if targets, ok := all[pv]; ok && pv != "" {
+			asked[pv] = targets
+			continue
+		}
+		// The caller drops the name, so it has to be sent again should the
+		// decision turn once more.
+		delete(c.sent, pv)
+		c.pokes.poke()
+	}
+	return asked
 }
 
 // Decisions returns the last decision, for people.

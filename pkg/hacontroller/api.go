@@ -106,13 +106,3 @@ func (hac *haController) recordVA(ctx context.Context, va *storagev1.VolumeAttac
 	})
 	return updated, err
 }
-
-func (hac *haController) patchNode(ctx context.Context, name string, patch []byte) (*v1.Node, error) {
-	var updated *v1.Node
-	err := hac.write(ctx, func(ctx context.Context) error {
-		var err error
-		updated, err = hac.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
-		return err
-	})
-	return updated, err
-}

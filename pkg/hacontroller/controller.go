@@ -170,7 +170,8 @@ func (hac *haController) Run(ctx context.Context) error {
 	return hac.receive(ctx)
 }
 
-// receive takes in failing names until ctx ends or the channel is closed.
+// receive takes in failing names until ctx ends or the channel is closed. Those
+// that wait in the channel's buffer are taken in together.
 func (hac *haController) receive(ctx context.Context) error {
 	for {
 		select {
@@ -180,7 +181,13 @@ func (hac *haController) receive(ctx context.Context) error {
 			if !ok {
 				return errors.New("the channel of failing PersistentVolumes was closed")
 			}
-			hac.mark(ctx, pv)
+			pvs := []string{pv}
+			for range len(hac.failing) {
+				if pv, ok = <-hac.failing; ok {
+					pvs = append(pvs, pv)
+				}
+			}
+			hac.markAll(ctx, pvs)
 		}
 	}
 }

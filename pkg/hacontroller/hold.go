@@ -1,8 +1,6 @@
 package hacontroller
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -57,7 +55,7 @@ func holds(node *v1.Node, driver string, pvs []string, fenced bool) bool {
 
 // addHold is the patch that holds node for more volumes; those already there
 // stay, and a volume once fenced stays fenced.
-func addHold(node *v1.Node, driver string, more []volume.HeldVolume, now metav1.Time) ([]byte, error) {
+func addHold(node *v1.Node, driver string, more []volume.HeldVolume, now metav1.Time) (*nodePatch, error) {
 	rec, err := holdRecordOf(node, driver)
 	if err != nil {
 		return nil, err
@@ -86,36 +84,29 @@ func addHold(node *v1.Node, driver string, more []volume.HeldVolume, now metav1.
 	return holdPatch(node, driver, &rec, stale)
 }
 
-// holdPatch is a merge patch that sets driver's record and taint, or removes
-// both when rec is nil. Taints are an atomic list, so the whole list is in the
-// patch and the resourceVersion is what keeps other people's changes.
-func holdPatch(node *v1.Node, driver string, rec *volume.HoldRecord, dropWord bool) ([]byte, error) {
+// holdPatch sets driver's record and taint, or removes both when rec is nil.
+func holdPatch(node *v1.Node, driver string, rec *volume.HoldRecord, dropWord bool) (*nodePatch, error) {
 	key := volume.HoldKey(driver)
-	annotations := map[string]any{key: nil}
+	p := newNodePatch(node)
 	taints := slices.Clone(node.Spec.Taints)
 	if rec == nil {
 		taints = slices.DeleteFunc(taints, isHold(key))
+		p.removeAnnotation(key)
 	} else {
 		value, err := rec.Encode()
 		if err != nil {
 			return nil, err
 		}
-		annotations[key] = value
+		p.setAnnotation(key, value)
 		if !slices.ContainsFunc(taints, isHold(key)) && len(rec.Volumes) > 0 {
 			taints = append(taints, v1.Taint{Key: key, Effect: v1.TaintEffectNoSchedule})
 		}
 	}
 	if dropWord {
-		annotations[volume.AnnotationUnfence] = nil
+		p.removeAnnotation(volume.AnnotationUnfence)
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": node.UID, "resourceVersion": node.ResourceVersion, "annotations": annotations},
-		"spec":     map[string]any{"taints": taints},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the hold of node %s: %w", node.Name, err)
-	}
-	return patch, nil
+	p.setTaints(taints)
+	return p, nil
 }
 
 // holdRecords are the readable records of every driver's hold on node.

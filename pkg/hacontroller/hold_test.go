@@ -6,44 +6,112 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
-// apply does to node what the API server does with a merge patch of ours.
-func apply(t *testing.T, node *v1.Node, patch []byte) *v1.Node {
+// apply does to node what the API server does with a patch of ours.
+func apply(t *testing.T, node *v1.Node, p *nodePatch) *v1.Node {
 	t.Helper()
-	var p struct {
-		Metadata struct {
-			UID             string             `json:"uid"`
-			ResourceVersion string             `json:"resourceVersion"`
-			Annotations     map[string]*string `json:"annotations"`
-		} `json:"metadata"`
-		Spec struct {
-			Taints []v1.Taint `json:"taints"`
-		} `json:"spec"`
-	}
-	if err := json.Unmarshal(patch, &p); err != nil {
+	out, err := tryApply(t, node, p)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Metadata.ResourceVersion != node.ResourceVersion || p.Metadata.UID != string(node.UID) {
-		t.Fatalf("the patch %s does not name the version it was made from", patch)
-	}
-	out := node.DeepCopy()
-	if out.Annotations == nil {
-		out.Annotations = map[string]string{}
-	}
-	for k, v := range p.Metadata.Annotations {
-		if v == nil {
-			delete(out.Annotations, k)
-		} else {
-			out.Annotations[k] = *v
-		}
-	}
-	out.Spec.Taints = p.Spec.Taints
 	return out
+}
+
+func tryApply(t *testing.T, node *v1.Node, p *nodePatch) (*v1.Node, error) {
+	t.Helper()
+	encoded, err := p.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch, err := jsonpatch.DecodePatch(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := json.Marshal(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := patch.Apply(before)
+	if err != nil {
+		return nil, err
+	}
+	out := &v1.Node{}
+	if err := json.Unmarshal(after, out); err != nil {
+		t.Fatal(err)
+	}
+	return out, nil
+}
+
+// TestHoldIsBoundToWhatItReplaces: everybody else's changes survive, and only
+// those of the same parts are in the way.
+func TestHoldIsBoundToWhatItReplaces(t *testing.T) {
+	key := volume.HoldKey(driver)
+	bare := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", ResourceVersion: "7"}}
+	full := aNode(true, versioned, func(n *v1.Node) { n.Annotations = map[string]string{"x/y": "1"} })
+	for name, tc := range map[string]struct {
+		node    *v1.Node
+		change  func(*v1.Node)
+		refused bool
+	}{
+		"a bare node":            {bare, func(*v1.Node) {}, false},
+		"a new version":          {full, func(n *v1.Node) { n.ResourceVersion = "8" }, false},
+		"volumes in use":         {full, func(n *v1.Node) { n.Status.VolumesInUse = []v1.UniqueVolumeName{"v"} }, false},
+		"an annotation":          {full, func(n *v1.Node) { n.Annotations["x/y"] = "2" }, false},
+		"first annotation":       {bare, func(n *v1.Node) { n.Annotations = map[string]string{"x": "1"} }, true},
+		"first taint":            {bare, func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k"}} }, true},
+		"another taint":          {full, func(n *v1.Node) { n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "k"}) }, true},
+		"a taint less":           {full, func(n *v1.Node) { n.Spec.Taints = nil }, true},
+		"a record of the hold":   {full, func(n *v1.Node) { n.Annotations[key] = "{}" }, true},
+		"another node, one name": {full, func(n *v1.Node) { n.UID = "other" }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			patch, err := addHold(tc.node, driver, []volume.HeldVolume{{PV: "a", Handle: "h-a"}}, metav1.Unix(100, 0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := tc.node.DeepCopy()
+			tc.change(changed)
+			got, err := tryApply(t, changed, patch)
+			if (err != nil) != tc.refused {
+				t.Fatalf("applied with error %v", err)
+			}
+			if err != nil {
+				return
+			}
+			if !holds(got, driver, []string{"a"}, false) || len(got.Spec.Taints) != len(changed.Spec.Taints)+1 ||
+				got.Annotations["x/y"] != changed.Annotations["x/y"] {
+				t.Errorf("the node became %+v", got)
+			}
+		})
+	}
+}
+
+// TestReleaseIsBoundToTheVersion: it is decided by the status, which anybody may
+// have changed.
+func TestReleaseIsBoundToTheVersion(t *testing.T) {
+	patch, err := addHold(aNode(true, versioned), driver, []volume.HeldVolume{{PV: "a"}}, metav1.Unix(100, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	heldNode := apply(t, aNode(true, versioned), patch)
+	release, err := holdPatch(heldNode, driver, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release.unchangedSince()
+	if held(apply(t, heldNode, release), driver) {
+		t.Error("still held")
+	}
+	heldNode.ResourceVersion = "8"
+	if _, err := tryApply(t, heldNode, release); err == nil {
+		t.Error("released although the node changed")
+	}
 }
 
 func versioned(n *v1.Node) { n.ResourceVersion = "7" }

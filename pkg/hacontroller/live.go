@@ -53,16 +53,9 @@ func (hac *haController) readLive(ctx context.Context, node string, vaNames []st
 	l := &live{read: vaNames, pods: map[types.UID]*v1.Pod{}, vas: map[types.UID]*storagev1.VolumeAttachment{}}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(callsPerNode)
-	g.Go(func() error {
-		n, err := hac.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err != nil:
-			return fmt.Errorf("reading node %s: %w", node, err)
-		}
-		l.node = n
-		return nil
+	g.Go(func() (err error) {
+		l.node, err = hac.liveNode(ctx, node)
+		return err
 	})
 	g.Go(func() error {
 		pods, err := hac.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
@@ -109,6 +102,20 @@ func (hac *haController) readMore(ctx context.Context, l *live, names []string) 
 		}
 	}
 	return nil
+}
+
+// liveNode reads one Node; nil where there is none.
+func (hac *haController) liveNode(ctx context.Context, name string) (*v1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, DefaultRequestTimeout)
+	defer cancel()
+	node, err := hac.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading node %s: %w", name, err)
+	}
+	return node, nil
 }
 
 // liveVA reads one VolumeAttachment; nil where there is none.

@@ -36,16 +36,31 @@ func (m *mark) on(node string) bool {
 	return false
 }
 
-// mark takes in a failing name. A name that means nothing is dropped here.
-func (hac *haController) mark(ctx context.Context, pv string) {
+// markAll takes in failing names. What a panic loses is told again.
+func (hac *haController) markAll(ctx context.Context, pvs []string) {
+	received := hac.clock.Now()
+	var all map[string][]Target
+	if hac.targeter != nil {
+		if err := caught(hac.metrics, func() error { all = hac.targetsOf(pvs); return nil }); err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to take in failing volumes", "persistentVolumes", pvs)
+			return
+		}
+	}
+	for _, pv := range pvs {
+		hac.mark(ctx, &mark{pv: pv, received: received}, all[pv])
+	}
+}
+
+// mark binds a failing name and takes it in. One that means nothing is dropped.
+func (hac *haController) mark(ctx context.Context, m *mark, targets []Target) {
+	pv := m.pv
 	logger := klog.FromContext(ctx).WithValues("persistentVolume", pv)
-	m := &mark{pv: pv, received: hac.clock.Now()}
 	var why string
 	err := caught(hac.metrics, func() error {
 		if hac.targeter == nil {
 			why = hac.bindVouched(ctx, m)
 		} else {
-			why = hac.bindTargets(m)
+			why = m.bindTargets(targets)
 		}
 		return nil
 	})
@@ -97,9 +112,8 @@ func sameAttachment(a, b *mark) bool {
 }
 
 // bindTargets binds m to the attachments of its volume in the closure.
-func (hac *haController) bindTargets(m *mark) (why string) {
-	targets, ok := hac.targeter.Targets(m.pv)
-	if !ok {
+func (m *mark) bindTargets(targets []Target) (why string) {
+	if len(targets) == 0 {
 		return "it is not to be moved"
 	}
 	m.vas = map[types.UID]string{}

@@ -41,6 +41,15 @@ type Targeter interface {
 	Targets(pv string) (targets []Target, ok bool)
 }
 
+// BatchTargeter is a Targeter that answers for many names at once, for the price
+// of one where each answer takes a look at everything that fails.
+type BatchTargeter interface {
+	Targeter
+	// TargetsOf is Targets for each of pvs. What is not to be moved is missing
+	// from the answer.
+	TargetsOf(pvs []string) map[string][]Target
+}
+
 // Fencer revokes a node's access to volumes.
 type Fencer interface {
 	// Fence revokes the access that va grants. The record is on va when it is
@@ -82,7 +91,8 @@ func WithReconcileInterval(d time.Duration) Option {
 	return func(hac *haController) { hac.interval = d }
 }
 
-// WithTargets makes a failing name a hint and t the judge; see the package.
+// WithTargets makes a failing name a hint and t the judge; see the package. A
+// BatchTargeter is asked once for all names at hand.
 func WithTargets(t Targeter) Option {
 	return func(hac *haController) { hac.targeter = t }
 }

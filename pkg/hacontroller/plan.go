@@ -68,14 +68,17 @@ func (w *walk) overlaps(other *walk) bool {
 // into closures. A mark that it no longer supports is dropped.
 func (hac *haController) asked(ctx context.Context, node string) []*walk {
 	var walks []*walk
-	for _, m := range hac.marksOn(node) {
-		if !m.drained.IsZero() {
-			continue
-		}
-		all, ok := hac.targeter.Targets(m.pv)
+	marks := slices.DeleteFunc(hac.marksOn(node), func(m *mark) bool { return !m.drained.IsZero() })
+	names := make([]string, len(marks))
+	for i, m := range marks {
+		names[i] = m.pv
+	}
+	all := hac.targetsOf(names)
+	for _, m := range marks {
+		targets, ok := all[m.pv]
 		w := &walk{node: node, marks: []*mark{m}}
 		bound := false
-		for _, t := range all {
+		for _, t := range targets {
 			if t.Node == node {
 				w.targets = append(w.targets, t)
 				bound = bound || hasKey(m.vas, t.VolumeAttachmentUID)
@@ -89,6 +92,23 @@ func (hac *haController) asked(ctx context.Context, node string) []*walk {
 		walks = merge(walks, w)
 	}
 	return walks
+}
+
+// targetsOf asks the Targeter for all names, which is nothing for no name.
+func (hac *haController) targetsOf(names []string) map[string][]Target {
+	if len(names) == 0 {
+		return nil
+	}
+	if b, ok := hac.targeter.(BatchTargeter); ok {
+		return b.TargetsOf(names)
+	}
+	all := map[string][]Target{}
+	for _, name := range names {
+		if targets, ok := hac.targeter.Targets(name); ok {
+			all[name] = targets
+		}
+	}
+	return all
 }
 
 // merge adds w to walks, joined with all that it overlaps.

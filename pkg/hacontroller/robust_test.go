@@ -1,6 +1,9 @@
 package hacontroller
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -199,6 +202,63 @@ func TestTwoSignalsOfOneClosureAreOneWalk(t *testing.T) {
 		stop()
 		if s.logged("delete pods") != 1 || s.logged("delete volumeattachments") != 2 || s.logged("patch volumeattachments") != 2 {
 			t.Errorf("wrote %q", s.log())
+		}
+	})
+}
+
+// counting is a judge that is only to be asked for many names at once.
+type counting struct {
+	*fakeTargets
+	asked atomic.Int32
+}
+
+func (c *counting) Targets(string) ([]Target, bool) { panic("asked one by one") }
+
+func (c *counting) TargetsOf(pvs []string) map[string][]Target {
+	c.asked.Add(1)
+	all := map[string][]Target{}
+	for _, pv := range pvs {
+		if targets, ok := c.fakeTargets.Targets(pv); ok {
+			all[pv] = targets
+		}
+	}
+	return all
+}
+
+// The judge looks at all that fails for each answer, so names that fail together
+// must not cost a look each.
+func TestNamesThatFailTogetherAreAskedForTogether(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const many = 50
+		failing := make(chan string, many+1)
+		var pvs []string
+		var pods []*v1.Pod
+		for i := range many {
+			pvs = append(pvs, fmt.Sprintf("v%02d", i))
+			pods = append(pods, aPod(fmt.Sprintf("p%02d", i), pvs[i]))
+			failing <- pvs[i]
+		}
+		failing <- "unknown"
+		s := newScene(t, aNode(true), pvs, pods...)
+		for i, pv := range pvs { // each its own closure
+			s.targets.byPV[pv] = targetsOf([]string{pv}, pods[i].UID).byPV[pv]
+		}
+		judge := &counting{fakeTargets: s.targets}
+		hac := NewHAController("test", s.client, failing, append(s.opts, WithTargets(judge), WithEventRecorder(s.world))...)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- hac.Run(ctx) }()
+		synctest.Wait()
+		if n := s.logged("evict"); n != many {
+			t.Errorf("evicted %d pods", n)
+		}
+		// Once to take them in, and once in each of a handful of passes.
+		if n := judge.asked.Load(); n > 10 {
+			t.Errorf("asked %d times", n)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returned %v", err)
 		}
 	})
 }

@@ -40,7 +40,7 @@ func (hac *haController) holdAll(ctx context.Context, l *live, walks []*walk) er
 		return fmt.Errorf("holding node %s: %w", l.node.Name, err)
 	}
 	first := !held(l.node, hac.driver)
-	node, err := hac.patchNode(ctx, l.node.Name, patch)
+	node, err := hac.patchNode(ctx, patch)
 	if err != nil {
 		return fmt.Errorf("holding node %s: %w", l.node.Name, err)
 	}
@@ -122,9 +122,12 @@ func (hac *haController) unhold(ctx context.Context, l *live, walks []*walk) err
 	if err != nil {
 		return err
 	}
-	if l.node, err = hac.patchNode(ctx, node.Name, patch); err != nil {
+	patch.unchangedSince()
+	updated, err := hac.patchNode(ctx, patch)
+	if err != nil {
 		return fmt.Errorf("releasing the hold of node %s: %w", node.Name, err)
 	}
+	l.node = updated
 	hac.settle(node)
 	if out.word {
 		hac.event(node, v1.EventTypeNormal, UnfenceEventReason, "Taken for clean of the volumes of %s: %s", hac.driver, word)
@@ -146,7 +149,8 @@ func (hac *haController) dropUnusedWord(ctx context.Context, node *v1.Node) erro
 	if err != nil {
 		return err
 	}
-	if _, err := hac.patchNode(ctx, node.Name, patch); err != nil {
+	patch.unchangedSince()
+	if _, err := hac.patchNode(ctx, patch); err != nil {
 		return fmt.Errorf("removing annotation %s of node %s: %w", volume.AnnotationUnfence, node.Name, err)
 	}
 	hac.event(node, v1.EventTypeNormal, UnfenceEventReason, "Nothing is fenced here: %s", word)

@@ -1,11 +1,21 @@
 package hacontroller
 
 import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
@@ -213,4 +223,86 @@ func TestHoldConflictIsTriedAgain(t *testing.T) {
 			t.Errorf("taints %v", s.node().Spec.Taints)
 		}
 	})
+}
+
+// busyNode lets somebody else write the node right before each of the first n
+// patches of it, as its agent does when many volumes leave at once.
+func (s *scene) busyNode(n int, write func(*v1.Node)) {
+	s.client.PrependReactor("patch", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		if n--; n >= 0 {
+			update(s.world, nodesGVR, "", node1, write)
+		}
+		return false, nil, nil
+	})
+}
+
+// requests are those that belong to holding and asking, in their order, without
+// the informers' own.
+func (s *scene) requests() (all []string) {
+	for _, a := range s.client.Actions() {
+		switch what := strings.TrimSuffix(a.GetVerb()+" "+a.GetResource().Resource+"/"+a.GetSubresource(), "/"); what {
+		case "get nodes", "patch nodes", "create pods/eviction":
+			all = append(all, what)
+		}
+	}
+	return all
+}
+
+// begins checks the first requests.
+func (s *scene) begins(want ...string) {
+	s.t.Helper()
+	got := s.requests()
+	if got = got[:min(len(got), len(want))]; !slices.Equal(got, want) {
+		s.t.Errorf("requests %q, want %q first", got, want)
+	}
+}
+
+func TestHoldOfABusyNodeTakesOneTry(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"))
+		s.busyNode(1, func(n *v1.Node) { n.Status.VolumesInUse = []v1.UniqueVolumeName{"x"} })
+		signal, stop := s.with(WithFencer(s.fencer))
+		signal("a")
+		stop()
+		s.begins("get nodes", "patch nodes", "create pods/eviction")
+		s.held(true)
+	})
+}
+
+// Somebody else's taint is not lost, and no pod goes before the hold stands.
+func TestHoldMeetsAnotherTaint(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"))
+		s.busyNode(1, func(n *v1.Node) {
+			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "theirs", Effect: v1.TaintEffectNoSchedule})
+		})
+		signal, stop := s.with(WithFencer(s.fencer))
+		signal("a")
+		pass(time.Second)
+		stop()
+		s.begins("get nodes", "patch nodes", "get nodes", "patch nodes", "create pods/eviction")
+		s.held(true)
+		node, err := s.client.CoreV1().Nodes().Get(t.Context(), node1, metav1.GetOptions{})
+		if err != nil || !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == "theirs" }) {
+			t.Errorf("their taint is lost: %v, %v", node.Spec.Taints, err)
+		}
+	})
+}
+
+// What the server really refuses is no conflict: it must be seen.
+func TestOnlyATestThatFailsIsAConflict(t *testing.T) {
+	refused := apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", "test failed", 0, false)
+	if !testFailed(refused) {
+		t.Errorf("%v is taken for a refusal", refused)
+	}
+	for _, err := range []error{
+		nil,
+		errors.New("x"),
+		apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, node1, field.ErrorList{field.TooLong(field.NewPath("metadata", "annotations"), "", 1)}),
+		apierrors.NewConflict(v1.Resource("nodes"), node1, errors.New("x")),
+	} {
+		if testFailed(err) {
+			t.Errorf("%v is taken for a failed test", err)
+		}
+	}
 }

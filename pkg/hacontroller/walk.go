@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -18,6 +19,9 @@ import (
 // passesPerSync bounds how many steps follow one another without going back to
 // the queue; a walk that wants more gets it from there, behind other nodes.
 const passesPerSync = 8
+
+// unholdAgain is when a release is tried again that met a changed Node.
+const unholdAgain = time.Second
 
 // syncNode takes every walk of a node as far as it goes now.
 func (hac *haController) syncNode(ctx context.Context, node string) (time.Duration, error) {
@@ -62,6 +66,11 @@ func (hac *haController) pass(ctx context.Context, node string) (wait time.Durat
 	unholdErr := hac.unhold(ctx, l, walks)
 
 	wait = hac.interval
+	if apierrors.IsConflict(unholdErr) {
+		// Nobody waits for a release as for a move, which a backoff of the whole
+		// node would slow down.
+		wait, unholdErr = min(wait, unholdAgain), nil
+	}
 	for _, r := range results {
 		again = again || r.again
 		if r.wait > 0 {

@@ -1,11 +1,13 @@
 package hacontroller
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -151,6 +154,9 @@ func (w *world) patch(action clienttesting.Action) (bool, runtime.Object, error)
 	if err != nil {
 		return true, nil, err
 	}
+	if p.PatchType == types.JSONPatchType {
+		return w.jsonPatch(p)
+	}
 	var patch map[string]any
 	if err := json.Unmarshal(p.Patch, &patch); err != nil {
 		return true, nil, err
@@ -174,6 +180,36 @@ func (w *world) patch(action clienttesting.Action) (bool, runtime.Object, error)
 	if p.Patch, err = json.Marshal(patch); err != nil {
 		return true, nil, err
 	}
+	return w.applied(p, line)
+}
+
+// jsonPatch answers a test that fails as the API server does.
+func (w *world) jsonPatch(p clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+	obj, _, err := w.current(p, p.Name)
+	if err != nil {
+		return true, nil, err
+	}
+	before, err := json.Marshal(obj)
+	if err != nil {
+		return true, nil, err
+	}
+	patch, err := jsonpatch.DecodePatch(p.Patch)
+	if err != nil {
+		return true, nil, err
+	}
+	if _, err := patch.Apply(before); err != nil {
+		return true, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	}
+	line := "patch " + p.Resource.Resource + " " + p.Name
+	if err := w.begin(line); err != nil {
+		return true, nil, err
+	}
+	bump := fmt.Sprintf(`,{"op":"add","path":"/metadata/resourceVersion","value":%q}]`, w.nextRV())
+	p.Patch = append(bytes.TrimSuffix(p.Patch, []byte("]")), bump...)
+	return w.applied(p, line)
+}
+
+func (w *world) applied(p clienttesting.PatchActionImpl, line string) (bool, runtime.Object, error) {
 	if _, obj, err := clienttesting.ObjectReaction(w.tracker)(p); err != nil {
 		return true, obj, err
 	}

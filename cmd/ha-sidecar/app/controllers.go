@@ -145,7 +145,8 @@ func newHealth(d deps) (*health.Monitor, error) {
 // attacher nothing can be fenced, and hacontroller is left out: it would have
 // no walk to do.
 func newFailover(d deps, monitor *health.Monitor, attacher *attach.Controller) ([]part, error) {
-	failing := make(chan string)
+	// Volumes that fail together are taken in together.
+	failing := make(chan string, 256)
 	decider, err := failover.New(failover.Config{
 		Policy: d.opts.policy(d.driver.Name()), Verdicts: monitor, Informers: d.shared,
 		Failing: failing, Recorder: d.recorder, Registry: d.registry, Clock: clock.RealClock{},
