@@ -59,6 +59,18 @@ func (w *world) node(t *testing.T) string {
 // database starts one on the node and waits until it writes.
 func (w *world) database(ctx context.Context, t *testing.T, name, node string, changes ...func(*v1.PodTemplateSpec)) *database {
 	t.Helper()
+	db := w.create(ctx, t, name, node, changes...)
+	db.runs(ctx)
+	if node != "" && db.pod.Spec.NodeName != node {
+		t.Fatalf("%s runs on %s and not on %s", name, db.pod.Spec.NodeName, node)
+	}
+	db.writes(ctx)
+	return db
+}
+
+// create starts a database and does not wait for it.
+func (w *world) create(ctx context.Context, t *testing.T, name, node string, changes ...func(*v1.PodTemplateSpec)) *database {
+	t.Helper()
 	db := &database{world: w, t: t, name: name}
 	if _, err := w.NewVolume(ctx, name); err != nil {
 		t.Fatal(err)
@@ -71,15 +83,20 @@ func (w *world) database(ctx context.Context, t *testing.T, name, node string, c
 		change(&template)
 	}
 	t.Cleanup(db.cleanUp)
-	if db.pod, err = w.RunStatefulSet(ctx, name, template); err != nil {
+	if err := w.CreateStatefulSet(ctx, name, template); err != nil {
 		t.Fatal(err)
 	}
-	if node != "" && db.pod.Spec.NodeName != node {
-		t.Fatalf("%s runs on %s and not on %s", name, db.pod.Spec.NodeName, node)
-	}
-	db.uids = []string{string(db.pod.UID)}
-	db.writes(ctx)
 	return db
+}
+
+// runs waits until the first pod does.
+func (db *database) runs(ctx context.Context) {
+	db.t.Helper()
+	pod, err := db.AwaitRunning(ctx, db.name+"-0", "")
+	if err != nil {
+		db.t.Fatalf("%v; it stands so: %s", err, db.stand())
+	}
+	db.pod, db.uids = pod, []string{string(pod.UID)}
 }
 
 func (db *database) id() string { return state.VolumeID(db.name) }

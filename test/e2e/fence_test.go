@@ -24,19 +24,25 @@ const unpublish = "ControllerUnpublishVolume"
 func (db *database) inject(ctx context.Context, f simctl.Fault) (id string) {
 	db.t.Helper()
 	f.Volume, f.Node = db.id(), db.pod.Spec.NodeName
-	id, err := db.Driver.Inject(ctx, f)
+	return inject(ctx, db.t, db.Driver, f)
+}
+
+// inject makes calls of a process of the driver go wrong until the test ends.
+func inject(ctx context.Context, t *testing.T, driver *simctl.Client, f simctl.Fault) (id string) {
+	t.Helper()
+	id, err := driver.Inject(ctx, f)
 	if err != nil {
-		db.t.Fatal(err)
+		t.Fatal(err)
 	}
-	db.t.Cleanup(func() {
+	t.Cleanup(func() {
 		ctx, cancel := cleanupContext()
 		defer cancel()
-		faults, err := db.Driver.Faults(ctx)
+		faults, err := driver.Faults(ctx)
 		if err == nil && slices.ContainsFunc(faults, func(f simctl.FaultStatus) bool { return f.ID == id }) {
-			err = db.Driver.Clear(ctx, id)
+			err = driver.Clear(ctx, id)
 		}
 		if err != nil {
-			db.t.Error(err)
+			t.Error(err)
 		}
 	})
 	return id
@@ -203,12 +209,16 @@ func TestLinstorCSI52_UnpublishAnswersNotFound(t *testing.T) {
 }
 
 // The leader is killed after it has recorded the fence and before the storage
-// has answered: the other replica completes it from the record.
+// has answered: the other replica completes it from the record. What was moved
+// before that, while the other replica followed, is not moved again.
 func TestPiraeus13_LeaderKilledInTheMiddle(t *testing.T) {
 	w := sharedWorld(t)
 	node := w.node(t)
 	ctx := bounded(t)
+	settled := w.database(ctx, t, "piraeus13-settled", node)
 	db := w.database(ctx, t, "piraeus13", node)
+	settled.fails(ctx)
+	settled.moves(ctx)
 	db.hangs(ctx)
 	id := db.inject(ctx, simctl.Fault{Method: unpublish, Hang: true})
 	db.fails(ctx)
@@ -236,6 +246,10 @@ func TestPiraeus13_LeaderKilledInTheMiddle(t *testing.T) {
 	}
 	db.moves(ctx)
 	t.Logf("%v from the kill to the first write elsewhere", time.Since(killed))
+	settled.untouched(ctx)
+	if n := len(w.deletions(settled.pod.Name)); n != 1 {
+		t.Errorf("%d pods of %s were asked to go, want the first alone", n, settled.name)
+	}
 	if _, err := w.StartSidecar(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/ha-sidecar/ha-sidecar/internal/process"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
@@ -44,6 +46,13 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	stop()
+	// A failed test may have left anything behind.
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintf(os.Stderr, "--- FAIL: the rig, after all tests: %v\n", err)
+			code = 1
+		}
+	}
 	os.Exit(code)
 }
 
@@ -77,7 +86,7 @@ func sharedWorld(t *testing.T) *world {
 				"leaderElection.leaseDuration=" + leaseDuration.String(), "leaderElection.renewDeadline=6s", "leaderElection.retryPeriod=1s",
 			}, quickValues...),
 			SidecarArgs: append([]string{
-				"--workload-free-moves=2", "--workload-backoff-initial=1h", "--workload-backoff-max=1h", "--attacher-timeout=5s",
+				"--workload-free-moves=2", "--workload-backoff-initial=1h", "--workload-backoff-max=1h",
 			}, quickArgs...),
 		})
 	})
@@ -89,7 +98,7 @@ func sharedWorld(t *testing.T) *world {
 
 var (
 	quickValues = []string{"failover.evictDeadline=4s", "failover.evictGraceMax=2s", "failover.holdOff=1s", "health.confirmAfter=1s", "health.interval=2s"}
-	quickArgs   = []string{"--suspect-for=3s"}
+	quickArgs   = []string{"--suspect-for=3s", "--attacher-timeout=5s"}
 )
 
 // world is a rig with what tests keep about it.

@@ -2,14 +2,12 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/kri/virtualnode/nodectl"
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
@@ -139,68 +137,6 @@ func TestLonghorn5937_Kubernetes106151_AttachmentMadeAgainUnderTheMove(t *testin
 	}
 	db.moves(ctx)
 	db.await(ctx, "the old node's VolumeAttachment is gone for good", func() bool { return w.Attachment(db.name, old.Spec.NodeName) == nil })
-}
-
-// Many pods of one node leave it side by side, and none is left behind.
-func TestCSM160_ManyPodsOfOneNode(t *testing.T) {
-	w := sharedWorld(t)
-	t.Parallel()
-	node := w.node(t)
-	ctx := bounded(t)
-	const pods = 20
-	dbs := make([]*database, pods)
-	for i := range dbs {
-		dbs[i] = &database{world: w, t: t, name: fmt.Sprintf("csm160-%02d", i)}
-		t.Cleanup(dbs[i].cleanUp)
-		if _, err := w.NewVolume(ctx, dbs[i].name); err != nil {
-			t.Fatal(err)
-		}
-		template, err := rig.WriterPod(dbs[i].name, node)
-		if err != nil {
-			t.Fatal(err)
-		}
-		container := &template.Spec.Containers[0]
-		container.Command = append(container.Command, "--interval=250ms")
-		if err := w.CreateStatefulSet(ctx, dbs[i].name, template); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, db := range dbs {
-		var err error
-		if db.pod, err = w.AwaitRunning(ctx, db.name+"-0", ""); err != nil {
-			t.Fatal(err)
-		}
-		db.uids = []string{string(db.pod.UID)}
-	}
-	begun := time.Now()
-	for _, db := range dbs {
-		db.fails(ctx)
-	}
-	for _, db := range dbs {
-		db.moves(ctx)
-	}
-	t.Logf("%d pods moved in %v, at most %d of them terminating at once", pods, time.Since(begun), w.mostTerminating(dbs))
-	if most := w.mostTerminating(dbs); most < 2 {
-		t.Error("the pods went one by one")
-	}
-}
-
-// mostTerminating is how many of the first pods were being stopped at once.
-func (w *world) mostTerminating(dbs []*database) (most int) {
-	first, now := map[types.UID]bool{}, map[types.UID]bool{}
-	for _, db := range dbs {
-		first[types.UID(db.uids[0])] = true
-	}
-	for _, ch := range w.Observer.Changes() {
-		if pod, ok := ch.New.(*v1.Pod); ok && first[pod.UID] && pod.DeletionTimestamp != nil {
-			now[pod.UID] = true
-		}
-		if pod, ok := ch.Old.(*v1.Pod); ok && ch.Verb == "deleted" {
-			delete(now, pod.UID)
-		}
-		most = max(most, len(now))
-	}
-	return most
 }
 
 // onNode reports whether it is the VolumeAttachment of the volume on the node.

@@ -39,72 +39,6 @@ func abnormal(pod *v1.Pod) bool {
 	return pod != nil && slices.ContainsFunc(pod.Status.VolumeHealth, func(h v1.PodVolumeHealth) bool { return len(h.HealthConditions) > 0 })
 }
 
-// TestDefaults sets the mode and the fence and nothing else that is decided by.
-func TestDefaults(t *testing.T) {
-	w := ownWorld(t, rig.Config{Nodes: 3, Replicas: 1, Values: []string{"failover.mode=enforce", "failover.fence=unpublish"}})
-	db := w.database(bounded(t), t, "defaults", "node-1")
-	db.keepsHold = true // for 10 minutes (--suspect-for)
-	seen := func(want bool) func() bool {
-		return func() bool { return abnormal(w.Pod(rig.Namespace, db.pod.Name)) == want }
-	}
-
-	// A connection that flaps, each time for less than it takes to confirm, moves
-	// nothing.
-	t.Run("LinstorCSI89_FlappingMovesNothing", func(t *testing.T) {
-		ctx := bounded(t)
-		in(t, db)
-		for range 3 {
-			db.fails(ctx)
-			db.await(ctx, "the failure is seen", seen(true))
-			db.heals(ctx)
-			db.await(ctx, "the recovery is seen", seen(false))
-		}
-		db.await(ctx, "the decision to wait was made", func() bool {
-			return w.counted("ha_sidecar_failover_decisions_total", `action="wait".*reason="Unconfirmed"`) >= 1
-		})
-		db.quiet(ctx)
-	})
-
-	// A path that heals before the failure is confirmed cancels the move.
-	t.Run("Kubernetes90794_RecoveryCancels", func(t *testing.T) {
-		ctx := bounded(t)
-		in(t, db)
-		db.fails(ctx)
-		db.await(ctx, "it is being waited", func() bool { return w.counted("ha_sidecar_failover_answers", `action="wait"`) >= 1 })
-		db.heals(ctx)
-		db.await(ctx, "nothing is left to decide", func() bool { return w.counted("ha_sidecar_failover_answers", `.`) == 0 })
-		db.quiet(ctx)
-	})
-
-	// With the defaults it acts.
-	begun := time.Now()
-	t.Run("Karavi59_ActsWithoutOptionalFlags", func(t *testing.T) {
-		ctx := bounded(t)
-		in(t, db)
-		db.fails(ctx)
-		db.moves(ctx)
-	})
-
-	// It acts after a time of probation only, not on the first report.
-	t.Run("Stork598_ProbationBeforeActing", func(t *testing.T) {
-		reported, ok := w.Observer.First(begun, func(ch rig.Change) bool {
-			pod, isPod := ch.New.(*v1.Pod)
-			return isPod && pod.Name == db.pod.Name && abnormal(pod)
-		})
-		acted, too := w.Observer.First(begun, func(ch rig.Change) bool {
-			node, isNode := ch.New.(*v1.Node)
-			return isNode && held(node)
-		})
-		if !ok || !too {
-			t.Fatalf("reported: %v, acted: %v", ok, too)
-		}
-		t.Logf("%v from the report to the hold", acted.Sub(reported))
-		if took := acted.Sub(reported); took < 9500*time.Millisecond {
-			t.Errorf("it acted %v after the report, want 10 s (--health-confirm-after)", took)
-		}
-	})
-}
-
 // in makes a subtest the one that fails.
 func in(t *testing.T, dbs ...*database) {
 	for _, db := range dbs {
@@ -239,8 +173,23 @@ func TestWithoutFence(t *testing.T) {
 		db.fails(ctx)
 		db.awaitEvent(ctx, "FailoverEnded", "")
 		db.podStays(ctx)
-		if va := db.liveAttachment(ctx); va == nil || va.DeletionTimestamp != nil || !va.Status.Attached {
+		va := db.liveAttachment(ctx)
+		if !slices.Contains(w.Node(db.pod.Spec.NodeName).Status.VolumesInUse, v1.UniqueVolumeName("kubernetes.io/csi/"+rig.Driver+"^"+db.id())) {
+			t.Errorf("the node does not have the volume in use: %v", w.Node(db.pod.Spec.NodeName).Status.VolumesInUse)
+		}
+		if va == nil || va.DeletionTimestamp != nil || !va.Status.Attached {
 			t.Errorf("the VolumeAttachment was touched: %v", va)
 		}
+		// It moves when it stops at last.
+		node := db.pod.Spec.NodeName
+		if err := w.nodeNamed(node).Agent.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		db.moves(ctx)
+		db.heals(ctx)
+		db.await(ctx, "the hold comes off", func() bool { return !held(w.Node(node)) })
 	})
+
+	t.Run("Kubernetes90794_RecoveryDuringHoldOff", func(t *testing.T) { recoveryDuringHoldOff(t, dbs) })
+	t.Run("CSM160_RateHolds", func(t *testing.T) { rateHolds(t, w) })
 }

@@ -135,6 +135,16 @@ func (r *Rig) Pod(namespace, name string) *v1.Pod {
 	return pod
 }
 
+// Claim is the observer's view of a PersistentVolumeClaim, nil when there is
+// none.
+func (r *Rig) Claim(namespace, name string) *v1.PersistentVolumeClaim {
+	claim, err := r.Observer.factory.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(namespace).Get(name)
+	if err != nil {
+		return nil
+	}
+	return claim
+}
+
 // Node is the observer's view of a node, nil when there is none.
 func (r *Rig) Node(name string) *v1.Node {
 	node, err := r.Observer.factory.Core().V1().Nodes().Lister().Get(name)

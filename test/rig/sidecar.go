@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -68,6 +69,19 @@ func (r *Rig) StartSidecar(ctx context.Context, extra ...string) (*Sidecar, erro
 	s := &Sidecar{Process: p, Endpoint: endpoint}
 	r.Sidecars = append(r.Sidecars, s)
 	return s, r.Await(ctx, name+" is ready", func() bool { return s.Get("/readyz") == nil })
+}
+
+// Restart stops every replica, one after the other, and starts one with these
+// flags added, as a rollout does that recreates the pods.
+func (r *Rig) Restart(ctx context.Context, extra ...string) (*Sidecar, error) {
+	var errs []error
+	for _, s := range r.Sidecars {
+		errs = append(errs, s.Stop())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return r.StartSidecar(ctx, extra...)
 }
 
 // Get fetches a path of the HTTP endpoint; nil for status 200.
