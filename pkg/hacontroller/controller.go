@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -54,6 +56,7 @@ type haController struct {
 	clock          clock.WithTicker
 	workers        int
 	observer       func(StepEvent)
+	tracer         trace.Tracer
 
 	// fault is what was wrong at construction; Run returns it.
 	fault    error
@@ -85,6 +88,7 @@ func NewHAController(name string, kubeClient kubernetes.Interface, pvWithFailing
 		fenceTimeout:  DefaultFenceTimeout,
 		clock:         clock.RealClock{},
 		workers:       DefaultWorkers,
+		tracer:        noop.NewTracerProvider().Tracer(""),
 		fenceSlots:    make(chan struct{}, fencesInTotal),
 		marks:         map[string]*mark{},
 		tracks:        map[types.UID]*track{},
@@ -105,6 +109,8 @@ func (hac *haController) complete() error {
 		return errors.New("hacontroller: a Kubernetes client is required")
 	case hac.failing == nil:
 		return errors.New("hacontroller: a channel of failing PersistentVolumes is required")
+	case hac.tracer == nil:
+		return errors.New("hacontroller: the tracer is nil")
 	case hac.clock == nil:
 		return errors.New("hacontroller: the clock is nil")
 	case hac.interval <= 0 || hac.evictDeadline <= 0 || hac.evictGraceMax <= 0 || hac.fenceTimeout <= 0:
@@ -142,6 +148,7 @@ func (hac *haController) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("controller", hac.name)
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
 	var wg sync.WaitGroup
+	defer hac.endTraces()
 	defer wg.Wait()
 	defer hac.calls.Wait()
 	defer cancel()

@@ -96,6 +96,7 @@ func (hac *haController) replace(old, m *mark) {
 	}
 	for key, t := range hac.tracks {
 		if vas, _, _ := t.waitsFor(m.received); slices.ContainsFunc(vas, func(uid types.UID) bool { return hasKey(m.vas, uid) }) {
+			hac.traceEnd(t, "fails again")
 			delete(hac.tracks, key)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -159,6 +160,12 @@ func WithClock(c clock.WithTicker) Option {
 // WithWorkers sets how many nodes are worked on at a time. 8 by default.
 func WithWorkers(n int) Option {
 	return func(hac *haController) { hac.workers = n }
+}
+
+// WithTracer records a span for each failover, with a milestone as an event
+// each.
+func WithTracer(t trace.Tracer) Option {
+	return func(hac *haController) { hac.tracer = t }
 }
 
 // WithObserver is called with every step of every walk, once each, from the

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
@@ -42,6 +43,8 @@ type track struct {
 
 	mu   sync.Mutex
 	seen map[string]time.Duration
+	// span is nil before the first milestone and after the end.
+	span trace.Span
 	// askedSince is when this round of asking began, zero before it.
 	askedSince time.Time
 	// notBefore is when the next round may begin, after rounds that ended.
@@ -132,6 +135,7 @@ func (hac *haController) pruneTracks(node string, keep map[types.UID]bool) {
 	defer hac.mu.Unlock()
 	for key, t := range hac.tracks {
 		if t.node == node && !keep[key] {
+			hac.traceEnd(t, "withdrawn")
 			delete(hac.tracks, key)
 		}
 	}
@@ -145,6 +149,7 @@ func (hac *haController) reached(ctx context.Context, t *track, pvs []string, st
 	_, known := t.seen[step]
 	if !known {
 		t.seen[step] = since
+		hac.traceStep(ctx, t, pvs, step, now)
 	}
 	t.mu.Unlock()
 	if known {
