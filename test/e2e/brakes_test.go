@@ -16,16 +16,16 @@ import (
 
 // recoveryDuringHoldOff: of two volumes that fail from one node, the one that
 // recovers before the hold-off has passed stays, and the other one is moved.
-func recoveryDuringHoldOff(t *testing.T, dbs []*database) {
+func recoveryDuringHoldOff(t *testing.T, fails *database) {
 	ctx := bounded(t)
-	in(t, dbs...)
-	fails, recovers := neighbours(t, dbs)
+	in(t, fails)
+	recovers := fails.database(ctx, t, "recovers", fails.pod.Spec.NodeName)
 	waiting := func(want float64) func() bool {
 		return func() bool {
 			return fails.counted("ha_sidecar_failover_answers", `action="wait".*reason="HoldOff"`) == want
 		}
 	}
-	before, spared := len(fails.deletions(fails.pod.Name)), len(recovers.deletions(recovers.pod.Name))
+	before := len(fails.deletions(fails.pod.Name))
 	fails.restarts(ctx, "--hold-off=8s", "--health-confirm-after=500ms")
 	fails.fails(ctx)
 	recovers.fails(ctx)
@@ -39,25 +39,11 @@ func recoveryDuringHoldOff(t *testing.T, dbs []*database) {
 	from := fails.pod.Spec.NodeName
 	fails.moves(ctx)
 	recovers.untouched(ctx)
-	if n := len(recovers.deletions(recovers.pod.Name)); n != spared {
-		t.Errorf("%d pods of %s were asked to go, although its volume had recovered", n-spared, recovers.name)
+	if n := len(recovers.deletions(recovers.pod.Name)); n != 0 {
+		t.Errorf("%d pods of %s were asked to go, although its volume had recovered", n, recovers.name)
 	}
 	fails.heals(ctx)
 	fails.await(ctx, "the hold comes off", func() bool { return !held(fails.Node(from)) })
-}
-
-// neighbours are two databases on one node.
-func neighbours(t *testing.T, dbs []*database) (a, b *database) {
-	t.Helper()
-	for i, a := range dbs {
-		for _, b := range dbs[i+1:] {
-			if a.pod.Spec.NodeName == b.pod.Spec.NodeName {
-				return a, b
-			}
-		}
-	}
-	t.Fatal("every database has a node of its own")
-	return nil, nil
 }
 
 // rateHolds: no more pods are moved within a minute than may be; the others

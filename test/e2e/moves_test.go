@@ -137,6 +137,12 @@ func TestLonghorn5937_Kubernetes106151_AttachmentMadeAgainUnderTheMove(t *testin
 	}
 	db.moves(ctx)
 	db.await(ctx, "the old node's VolumeAttachment is gone for good", func() bool { return w.Attachment(db.name, old.Spec.NodeName) == nil })
+	if _, again := w.Observer.First(old.CreationTimestamp.Time, func(ch rig.Change) bool {
+		va, ok := ch.New.(*storagev1.VolumeAttachment)
+		return ok && onNode(va, db.name, old.Spec.NodeName) && va.UID != old.UID
+	}); !again {
+		t.Error("the VolumeAttachment was not made again, so nothing was tested")
+	}
 }
 
 // onNode reports whether it is the VolumeAttachment of the volume on the node.

@@ -190,6 +190,6 @@ func TestWithoutFence(t *testing.T) {
 		db.await(ctx, "the hold comes off", func() bool { return !held(w.Node(node)) })
 	})
 
-	t.Run("Kubernetes90794_RecoveryDuringHoldOff", func(t *testing.T) { recoveryDuringHoldOff(t, dbs) })
+	t.Run("Kubernetes90794_RecoveryDuringHoldOff", func(t *testing.T) { recoveryDuringHoldOff(t, dbs[0]) })
 	t.Run("CSM160_RateHolds", func(t *testing.T) { rateHolds(t, w) })
 }
