@@ -33,6 +33,7 @@ type Controller struct {
 	csiNodes storagelisters.CSINodeLister
 
 	started atomic.Bool
+	drain   drain
 	// rebuilt is closed once the ledger knows all that the API knows, stopped
 	// once Run has returned.
 	rebuilt, stopped chan struct{}
@@ -69,9 +70,11 @@ func New(cfg Config) (*Controller, error) {
 	return c, nil
 }
 
-// Run attaches and detaches until ctx ends, and waits for its workers. It is
-// to be called once, when the lease has been won; calls in flight are cancelled
-// with ctx. It returns nil after ctx ended.
+// Run attaches and detaches until Drain is called or ctx ends, and waits for its
+// workers and for every call to the driver. It is to be called once, when the
+// lease has been won. Calls in flight are cancelled with ctx, and so become
+// uncertain: it is to end only when the lease is lost, or when a drain takes too
+// long. Run returns nil after either.
 func (c *Controller) Run(ctx context.Context) error {
 	if c.started.Swap(true) {
 		return errors.New("attach: Run was called twice")
@@ -82,17 +85,19 @@ func (c *Controller) Run(ctx context.Context) error {
 		l.open()
 		defer l.shutDown()
 	}
+	intake, stop := c.drain.intake(ctx)
+	defer stop()
 	began := c.cfg.Clock.Now()
 
-	if !cache.WaitForCacheSync(ctx.Done(), c.vaInformer.HasSynced, c.pvInformer.HasSynced, c.csiNodeInformer.HasSynced, c.nodeInformer.HasSynced) {
+	if !cache.WaitForCacheSync(intake.Done(), c.vaInformer.HasSynced, c.pvInformer.HasSynced, c.csiNodeInformer.HasSynced, c.nodeInformer.HasSynced) {
 		return nil
 	}
-	unsubscribe, err := c.rebuild(ctx, began)
+	unsubscribe, err := c.rebuild(intake, began)
 	if err != nil {
 		return err
 	}
 	defer unsubscribe()
-	if ctx.Err() != nil {
+	if intake.Err() != nil {
 		return nil
 	}
 	close(c.rebuilt)
@@ -103,10 +108,12 @@ func (c *Controller) Run(ctx context.Context) error {
 		workers.Go(func() { c.worker(ctx, c.detachLane) })
 	}
 	klog.FromContext(ctx).Info("Started", "driver", c.cfg.DriverName, "workers", c.cfg.Workers, "trivial", c.cfg.Trivial)
-	<-ctx.Done()
+	<-intake.Done()
+	c.Drain()
 	c.attachLane.shutDown()
 	c.detachLane.shutDown()
 	workers.Wait()
+	c.drain.calls.Wait()
 	return nil
 }
 

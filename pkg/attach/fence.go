@@ -21,8 +21,9 @@ import (
 // It waits for a call in flight for the volume to end, at most for its deadline;
 // after a change of leader it also waits, for a key of the former leader, until
 // that one's calls have ended: a publish of it could land after the fence. ctx
-// bounds it all. An error means that the node may still have the volume; the
-// call may be made again.
+// bounds these waits; the call, once begun, goes on to its own deadline,
+// Config.Timeout, though ctx ends. An error means that the node may still have
+// the volume; the call may be made again.
 func (c *Controller) Fence(ctx context.Context, va *storagev1.VolumeAttachment) error {
 	if err := c.fence(ctx, va); err != nil {
 		c.metrics.fence("error")

@@ -23,6 +23,9 @@ var (
 
 // publish carries out Publish and Republish: intent, call, commit.
 func (c *Controller) publish(ctx context.Context, cl *claim) error {
+	if c.draining() {
+		return errDraining // an intent without a call would only hold the next leader off
+	}
 	s := cl.step
 	pv, err := c.attachablePV(s)
 	if err != nil {
@@ -134,15 +137,15 @@ func (c *Controller) intend(ctx context.Context, s step, nodeID string) (*storag
 // callPublish makes the call and notes in the ledger what it left behind. The
 // publish context is the driver's answer.
 func (c *Controller) callPublish(ctx context.Context, cl *claim, pv *v1.PersistentVolume, req *csi.ControllerPublishVolumeRequest) (map[string]string, error) {
-	if err := c.mayAct(); err != nil {
+	call, ended, err := c.startCall(ctx)
+	if err != nil {
 		return nil, err
 	}
+	defer ended()
 	cl.begin(Publishing, func(e *keyEntry) {
 		e.nodeID, e.pv, e.exclusive = req.NodeId, pv.Name, volume.Exclusive(pv)
 	})
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
-	resp, err := c.cfg.Driver.ControllerPublish(ctx, req)
+	resp, err := c.cfg.Driver.ControllerPublish(call, req)
 	outcome := volume.OutcomeOf(err)
 	cl.end(AfterPublish(cl.before, outcome), resp.GetPublishContext())
 	c.metrics.operation("publish", outcome)

@@ -31,13 +31,13 @@ func (c *Controller) unpublish(ctx context.Context, cl *claim) error {
 	if err := c.unpublishSecrets(ctx, s.key, req); err != nil {
 		return err
 	}
-	if err := c.mayAct(); err != nil {
+	call, ended, err := c.startCall(ctx)
+	if err != nil {
 		return err
 	}
+	defer ended()
 	cl.begin(Unpublishing, nil)
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
-	_, err := c.cfg.Driver.ControllerUnpublish(ctx, req)
+	_, err = c.cfg.Driver.ControllerUnpublish(call, req)
 	outcome := volume.OutcomeOf(err)
 	after := AfterUnpublish(cl.before, outcome, s.fenced)
 	if after.MayHold() {

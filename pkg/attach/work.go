@@ -41,7 +41,8 @@ func (c *Controller) process(ctx context.Context, l *lane, it item) {
 			l.retry(it)
 		}
 	}()
-	if ctx.Err() != nil {
+	// A lane that is shut down still hands out what it holds.
+	if ctx.Err() != nil || c.draining() {
 		return
 	}
 	switch {
@@ -163,7 +164,7 @@ func (c *Controller) mend(ctx context.Context, s step, err error) bool {
 // fail backs the item off and shows the error.
 func (c *Controller) fail(ctx context.Context, l *lane, it item, s step, err error) {
 	defer l.retry(it)
-	if errors.Is(err, errNotLeader) || ctx.Err() != nil {
+	if errors.Is(err, errNotLeader) || errors.Is(err, errDraining) || ctx.Err() != nil {
 		return
 	}
 	klog.FromContext(ctx).Error(err, "Failed to reconcile an attachment", "step", s.Kind, "volume", s.key.Handle, "node", s.key.Node, "failures", l.failed(it)+1)
