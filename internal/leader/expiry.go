@@ -64,5 +64,5 @@ func (None) IsLeader() bool { return true }
 // Waiting is always empty.
 func (None) Waiting() string { return "" }
 
-// Run calls lead at once.
-func (None) Run(ctx context.Context, lead func(context.Context) error) error { return lead(ctx) }
+// Run calls lead at once; its leadership never ends.
+func (None) Run(ctx context.Context, lead Lead) error { return lead(ctx, context.WithoutCancel(ctx)) }

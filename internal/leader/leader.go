@@ -26,6 +26,16 @@ import (
 // taken. The caller must write nothing more.
 var ErrLost = errors.New("leadership lost")
 
+// ErrUnfinished is for lead to return, perhaps wrapped, when it leaves work
+// behind that may still act. No lease is released then: the others wait until
+// they run out, as they do for a leader that died.
+var ErrUnfinished = errors.New("work was left behind; the leases are not released")
+
+// Lead is the work of the leader. Its context ends when the work is to stop: with
+// the context of Run, or with the leadership. Held ends with the leadership
+// alone, for what must not be broken off by a mere stop.
+type Lead func(ctx, held context.Context) error
+
 // Config of an Elector.
 type Config struct {
 	// Client is used for leases alone, so that no other traffic delays a renewal.
@@ -121,12 +131,13 @@ func (e *Elector) Waiting() string {
 	return ""
 }
 
-// Run takes the leases in order, calls lead with a context that ends with the
-// leadership, and releases the leases when lead has returned. It returns nil
-// when ctx ended first, lead's error, or ErrLost. After ErrLost lead may still
-// be running, and no lease is released. A refusal that waiting cannot mend, such
-// as missing RBAC, is returned at once. Run is called once.
-func (e *Elector) Run(ctx context.Context, lead func(context.Context) error) error {
+// Run takes the leases in order, calls lead, keeps the leases for as long as
+// that takes, whatever has become of ctx, and releases them when lead has
+// returned, unless by ErrUnfinished. It returns nil when ctx ended first, lead's
+// error, or ErrLost. After ErrLost lead may still be running, and no lease is
+// released. A refusal that waiting cannot mend, such as missing RBAC, is
+// returned at once. Run is called once.
+func (e *Elector) Run(ctx context.Context, lead Lead) error {
 	renew, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	lost := make(chan string, len(e.locks))
@@ -185,33 +196,43 @@ func (e *Elector) acquire(ctx context.Context, l *watchedLock, started <-chan st
 	}
 }
 
-// lead runs the caller's work until it ends, the leases are lost or ctx ends.
-func (e *Elector) lead(ctx context.Context, lost <-chan string, work func(context.Context) error) error {
-	leading, cancel := context.WithCancelCause(ctx)
+// lead runs the caller's work until it ends or the leases are lost.
+func (e *Elector) lead(ctx context.Context, lost <-chan string, work Lead) error {
+	held, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
+	leading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	done := make(chan error, 1)
-	go func() { done <- work(leading) }()
-	expired := e.cfg.watchExpiry(leading, e)
+	go func() { done <- work(leading, held) }()
+	expired := e.cfg.watchExpiry(held, e)
+	var err error
 	select {
-	case err := <-done:
-		e.set(false, true)
+	case err = <-done:
+		e.end(errors.Is(err, ErrUnfinished))
 		return err
 	case name := <-lost:
-		return e.lose(cancel, fmt.Errorf("%w: lease %s/%s", ErrLost, e.cfg.Namespace, name))
+		err = fmt.Errorf("%w: lease %s/%s", ErrLost, e.cfg.Namespace, name)
 	case <-expired:
-		return e.lose(cancel, fmt.Errorf("%w: no lease was renewed for %v", ErrLost, e.cfg.RenewDeadline))
+		err = fmt.Errorf("%w: no lease was renewed for %v", ErrLost, e.cfg.RenewDeadline)
 	}
+	// The work may be stuck in a call, and must not keep the process acting, so
+	// nobody waits for it, nor for the API server.
+	e.end(true)
+	stop(err)
+	cancel(err)
+	return err
 }
 
-// lose ends the leadership at once: the work may be stuck in a call, and must
-// not keep the process acting, so nobody waits for it, nor for the API server.
-func (e *Elector) lose(cancel context.CancelCauseFunc, err error) error {
+// end ends the leadership; the leases are released unless they are kept until
+// they run out.
+func (e *Elector) end(keep bool) {
 	e.set(false, true)
+	if !keep {
+		return
+	}
 	for _, l := range e.locks {
 		l.end()
 	}
-	cancel(err)
-	return err
 }
 
 func (e *Elector) set(all, gone bool) {

@@ -3,6 +3,7 @@ package leader
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -146,6 +147,56 @@ func TestReleasedOnlyOnceTheWorkHasEnded(t *testing.T) {
 	})
 }
 
+// A stop is for the work to hear of; the leadership goes on until it has ended.
+func TestAStopLeavesTheLeadership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		var r *replica
+		r = s.startWith(t, config(&link{server: s}, "me", "a"), func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(30 * time.Second) // a long drain
+			if r.held.Err() != nil || !r.IsLeader() {
+				t.Errorf("during the drain the leadership has ended: %v, IsLeader() = %v", r.held.Err(), r.IsLeader())
+			}
+			return nil
+		})
+		<-r.leads
+		if err := r.end(); err != nil || r.held.Err() == nil {
+			t.Errorf("Run() = %v, want nil; held ended by %v, want that it ends with Run", err, r.held.Err())
+		}
+	})
+}
+
+// What was left behind may still act: the next leader waits as for a dead one.
+func TestUnfinishedWorkKeepsTheLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		unfinished := fmt.Errorf("a call hangs: %w", ErrUnfinished)
+		r := s.startWith(t, config(&link{server: s}, "me", "a", "b"), func(ctx context.Context) error {
+			<-ctx.Done()
+			return unfinished
+		})
+		<-r.leads
+		next := s.start(t, "next", "a", "b")
+		synctest.Wait()
+		ended := time.Now()
+		if err := r.end(); !errors.Is(err, unfinished) || r.IsLeader() {
+			t.Errorf("Run() = %v, IsLeader() = %v; want the work's error and false", err, r.IsLeader())
+		}
+		if took := time.Since(ended); took > 0 {
+			t.Errorf("Run() returned %v after the work", took)
+		}
+		if s.holder("a") != "me" || s.holder("b") != "me" {
+			t.Errorf("a is held by %q, b by %q; want that no lease was released", s.holder("a"), s.holder("b"))
+		}
+		<-next.leads
+		if took := time.Since(ended); took < deadline {
+			t.Errorf("the next one leads %v after the end, want that it waits until the leases run out", took)
+		}
+		_ = next.end()
+	})
+}
+
 func TestStopWhileWaitingReleasesWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -218,8 +269,14 @@ func TestIdentityIsRandom(t *testing.T) {
 
 func TestNone(t *testing.T) {
 	ran := false
-	if err := (None{}).Run(t.Context(), func(context.Context) error { ran = true; return nil }); err != nil || !ran {
-		t.Errorf("Run() = %v, ran: %v", err, ran)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	err := (None{}).Run(ctx, func(ctx, held context.Context) error {
+		ran = ctx.Err() != nil && held.Err() == nil
+		return nil
+	})
+	if err != nil || !ran {
+		t.Errorf("Run() = %v, ran, with a leadership that outlives its context: %v", err, ran)
 	}
 	if !(None{}).IsLeader() || (None{}).Waiting() != "" {
 		t.Error("None does not lead")

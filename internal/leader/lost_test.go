@@ -102,8 +102,10 @@ func TestLostReturnsAtOnceWhateverHangs(t *testing.T) {
 		if took := time.Since(began); took > deadline {
 			t.Errorf("Run() returned after %v, want %v", took, deadline)
 		}
-		if r.leading.Err() == nil || !errors.Is(context.Cause(r.leading), ErrLost) {
-			t.Errorf("the work's context has ended by %v, want ErrLost", context.Cause(r.leading))
+		for _, ctx := range []context.Context{r.leading, r.held} {
+			if ctx.Err() == nil || !errors.Is(context.Cause(ctx), ErrLost) {
+				t.Errorf("a context of the work has ended by %v, want ErrLost", context.Cause(ctx))
+			}
 		}
 		// The work may still be acting: the others must wait for the lease to run out.
 		if s.holder("a") != "me" || s.holder("b") != "me" {
@@ -128,6 +130,34 @@ func TestOneOfSeveralLost(t *testing.T) {
 			t.Errorf("Run() = %v, IsLeader() = %v; want ErrLost and false", err, r.IsLeader())
 		}
 		r.stop()
+	})
+}
+
+// A drain is no truce: what is under way is broken off when the lease runs out.
+func TestLostDuringADrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		stuck := make(chan struct{})
+		r := s.startWith(t, config(&link{server: s}, "me", "a"), func(context.Context) error {
+			<-stuck
+			return nil
+		})
+		<-r.leads
+		synctest.Wait()
+		r.stop()
+		synctest.Wait()
+		if r.held.Err() != nil {
+			t.Fatal("the leadership ended with the stop")
+		}
+		began := time.Now()
+		r.link.on(hang)
+		if err := <-r.done; !errors.Is(err, ErrLost) || !errors.Is(context.Cause(r.held), ErrLost) {
+			t.Errorf("Run() = %v, the leadership ended by %v; want ErrLost", err, context.Cause(r.held))
+		}
+		if took := time.Since(began); took > deadline {
+			t.Errorf("Run() returned after %v, want %v", took, deadline)
+		}
+		close(stuck)
 	})
 }
 

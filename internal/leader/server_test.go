@@ -143,6 +143,7 @@ type replica struct {
 	stop    context.CancelFunc
 	done    chan error
 	leading context.Context
+	held    context.Context
 }
 
 // start runs a replica whose work ends with its context.
@@ -163,8 +164,8 @@ func (s *server) startWith(t *testing.T, cfg Config, work func(context.Context) 
 	ctx, stop := context.WithCancel(t.Context())
 	r := &replica{Elector: e, link: cfg.Client.(*link), leads: make(chan struct{}), stop: stop, done: make(chan error, 1)}
 	go func() {
-		r.done <- e.Run(ctx, func(ctx context.Context) error {
-			r.leading = ctx
+		r.done <- e.Run(ctx, func(ctx, held context.Context) error {
+			r.leading, r.held = ctx, held
 			close(r.leads)
 			return work(ctx)
 		})

@@ -23,7 +23,9 @@ type Group struct {
 }
 
 // NewGroup returns a Group whose parts get a context that ends with ctx, or
-// with the first failure. Drain bounds how long Wait waits after that.
+// with the first failure. Drain bounds how long Wait waits after that; 0 is no
+// bound, for a group inside one that has one. Of nested groups the inner one
+// must give up first, or nobody hears what it has to say.
 func NewGroup(ctx context.Context, drain time.Duration) *Group {
 	group, ctx := errgroup.WithContext(ctx)
 	return &Group{ctx: ctx, group: group, drain: drain}
@@ -63,13 +65,22 @@ func (g *Group) Wait() error {
 		return err
 	case <-g.ctx.Done():
 	}
-	timer := time.NewTimer(g.drain)
-	defer timer.Stop()
+	var over <-chan time.Time
+	if g.drain > 0 {
+		timer := time.NewTimer(g.drain)
+		defer timer.Stop()
+		over = timer.C
+	}
 	select {
 	case err := <-done:
 		return err
-	case <-timer.C:
-		return errors.Join(ErrDrainTimeout, context.Cause(g.ctx))
+	case <-over:
+		cause := context.Cause(g.ctx)
+		if errors.Is(cause, context.Canceled) {
+			// A group outside would take it for the end that was asked for.
+			return ErrDrainTimeout
+		}
+		return errors.Join(ErrDrainTimeout, cause)
 	}
 }
 

@@ -129,6 +129,41 @@ func TestSlowPartWithinTheDrain(t *testing.T) {
 	})
 }
 
+func TestDrainTimeoutIsToldThroughNestedGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		outer := NewGroup(ctx, drain+time.Second)
+		outer.Go("inner", func(ctx context.Context) error {
+			inner := NewGroup(ctx, drain)
+			inner.Go("stuck", func(context.Context) error { <-stuck; return nil })
+			return inner.Wait()
+		})
+		cancel()
+		began := time.Now()
+		if err := outer.Wait(); !errors.Is(err, ErrDrainTimeout) || !strings.HasPrefix(err.Error(), "running inner: ") {
+			t.Errorf("Wait() = %v, want the inner group's ErrDrainTimeout", err)
+		}
+		if took := time.Since(began); took != drain {
+			t.Errorf("Wait() took %v, want %v", took, drain)
+		}
+		close(stuck)
+	})
+}
+
+func TestNoBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		g := NewGroup(ctx, 0)
+		g.Go("slow", func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Hour); return nil })
+		cancel()
+		began := time.Now()
+		if err := g.Wait(); err != nil || time.Since(began) != time.Hour {
+			t.Errorf("Wait() = %v after %v, want nil when the part has ended", err, time.Since(began))
+		}
+	})
+}
+
 func TestSafely(t *testing.T) {
 	broken := errors.New("broken")
 	if err := Safely(func() error { return broken }); err != broken { //nolint:errorlint // exactly this one

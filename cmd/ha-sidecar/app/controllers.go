@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -78,12 +77,6 @@ type deps struct {
 	leader   hacontroller.LeaderElector
 }
 
-// part is a controller that is ready to run.
-type part struct {
-	name string
-	run  func(context.Context) error
-}
-
 // build makes the enabled controllers: the whole table. Each takes its
 // informers in its constructor, so that they are warm before the election.
 func build(d deps, enabled []string) ([]part, error) {
@@ -95,13 +88,13 @@ func build(d deps, enabled []string) ([]part, error) {
 		if attacher, err = newAttacher(d); err != nil {
 			return nil, fmt.Errorf("making the attacher: %w", err)
 		}
-		parts = append(parts, part{controllerAttacher, attacher.Run})
+		parts = append(parts, part{name: controllerAttacher, run: attacher.Run, drain: attacher.Drain})
 	}
 	if slices.Contains(enabled, controllerHealth) {
 		if monitor, err = newHealth(d); err != nil {
 			return nil, fmt.Errorf("making the health controller: %w", err)
 		}
-		parts = append(parts, part{controllerHealth, monitor.Run})
+		parts = append(parts, part{name: controllerHealth, run: monitor.Run})
 	}
 	if slices.Contains(enabled, controllerFailover) && d.opts.Failover.Mode != string(failover.ModeOff) {
 		more, err := newFailover(d, monitor, attacher)
@@ -154,7 +147,7 @@ func newFailover(d deps, monitor *health.Monitor, attacher *attach.Controller) (
 	if err != nil {
 		return nil, err
 	}
-	parts := []part{{controllerFailover, decider.Run}}
+	parts := []part{{name: controllerFailover, run: decider.Run}}
 	if attacher == nil {
 		return parts, nil
 	}
@@ -179,7 +172,7 @@ func newFailover(d deps, monitor *health.Monitor, attacher *attach.Controller) (
 		options = append(options, hacontroller.WithFencer(unpublishFence{attacher}))
 	}
 	mover := hacontroller.NewHAController(controllerHAController, d.clients.Work, failing, options...)
-	return append(parts, part{controllerHAController, mover.Run}), nil
+	return append(parts, part{name: controllerHAController, run: mover.Run}), nil
 }
 
 // pick returns own unless it is unset.

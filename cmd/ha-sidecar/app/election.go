@@ -3,13 +3,15 @@ package app
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/ha-sidecar/ha-sidecar/internal/leader"
 )
 
 // elector is an election, held or not.
 type elector interface {
 	IsLeader() bool
 	Waiting() string
-	Run(ctx context.Context, lead func(context.Context) error) error
+	Run(ctx context.Context, lead leader.Lead) error
 }
 
 // election is the elector once it is known: the clients are made before it and
@@ -33,6 +35,6 @@ func (e *election) Waiting() string {
 }
 
 // Run runs lead under the election.
-func (e *election) Run(ctx context.Context, lead func(context.Context) error) error {
+func (e *election) Run(ctx context.Context, lead leader.Lead) error {
 	return (*e.current.Load()).Run(ctx, lead)
 }

@@ -117,7 +117,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.RetryIntervalMax, "retry-interval-max", o.RetryIntervalMax, "longest wait after a failed operation")
 	fs.StringVar(&o.HTTPEndpoint, "http-endpoint", o.HTTPEndpoint, "address, such as :8080, of /healthz, /livez, /readyz, /metrics and, on the loopback interface, /debug; empty: none")
 	fs.StringVar(&o.MetricsPath, "metrics-path", o.MetricsPath, "path of the metrics")
-	fs.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long operations under way may take to end on SIGTERM")
+	fs.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long calls to the driver under way may take to end on SIGTERM; give the Pod 10s more")
 	o.addAttacherFlags(fs)
 	o.addHealthFlags(fs)
 	o.addFailoverFlags(fs)

@@ -85,11 +85,9 @@ func TestLeaseNames(t *testing.T) {
 // leads is an election that a test decides.
 type leads bool
 
-func (l leads) IsLeader() bool { return bool(l) }
-func (leads) Waiting() string  { return "lease a/b is held by other" }
-func (leads) Run(ctx context.Context, lead func(context.Context) error) error {
-	return lead(ctx)
-}
+func (l leads) IsLeader() bool                                { return bool(l) }
+func (leads) Waiting() string                                 { return "lease a/b is held by other" }
+func (leads) Run(ctx context.Context, lead leader.Lead) error { return lead(ctx, ctx) }
 
 // W5: no call that changes something reaches the driver once the lease has run
 // out.

@@ -22,6 +22,12 @@ import (
 
 // Run is the whole life of the process: serve health, connect to the driver,
 // warm the caches, wait for the leases, run the controllers.
+//
+// When ctx ends, on SIGTERM, nothing new is begun. Calls to the driver that are
+// under way may end, and their results are written, for as long as
+// --drain-timeout; then the leases are released, and Run returns nil. If calls
+// outlast the drain, Run returns an error and the leases are not released: the
+// next leader waits until they run out. A lost lease breaks everything off.
 func Run(ctx context.Context, opts *Options) error {
 	enabled, err := enabledControllers(opts.Controllers)
 	if err != nil {
@@ -40,7 +46,7 @@ func Run(ctx context.Context, opts *Options) error {
 	}
 	defer func() { _ = p.driver.Close() }()
 
-	group := runner.NewGroup(ctx, opts.DrainTimeout)
+	group := runner.NewGroup(ctx, opts.DrainTimeout+closing)
 	if err := p.serve(group); err != nil {
 		return err
 	}
@@ -76,7 +82,8 @@ func (p *process) main(ctx context.Context) error {
 	if err := p.prepareElection(clients); err != nil {
 		return err
 	}
-	recorder := events.New(ctx, clients.Events, "ha-sidecar "+p.driver.Name())
+	// Events of the drain are told too.
+	recorder := events.New(context.WithoutCancel(ctx), clients.Events, "ha-sidecar "+p.driver.Name())
 	defer recorder.Shutdown()
 
 	shared := kube.NewInformers(clients.Work)
@@ -91,7 +98,7 @@ func (p *process) main(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	group := runner.NewGroup(ctx, p.opts.DrainTimeout)
+	group := runner.NewGroup(ctx, 0) // Run's group has the bound
 	group.Go("csiclient", p.driver.Run)
 	group.Go("informers", func(ctx context.Context) error { return p.caches.run(ctx, shared, leases) })
 	group.Go("leader", func(ctx context.Context) error { return p.lead(ctx, parts) })
@@ -108,12 +115,8 @@ func (p *process) connect(ctx context.Context) error {
 
 // lead waits for the leases and runs the controllers under them.
 func (p *process) lead(ctx context.Context, parts []part) error {
-	return p.elect.Run(ctx, func(ctx context.Context) error {
-		group := runner.NewGroup(ctx, p.opts.DrainTimeout)
-		for _, part := range parts {
-			group.Go(part.name, part.run)
-		}
-		return group.Wait()
+	return p.elect.Run(ctx, func(ctx, held context.Context) error {
+		return runParts(ctx, held, p.opts.DrainTimeout, parts)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,9 +62,13 @@ func (p *process) serve(group *runner.Group) error {
 // the election: a standby that takes over needs no time to read the cluster.
 type caches struct{ warm atomic.Bool }
 
+// run returns when ctx has ended and every informer has.
 func (c *caches) run(ctx context.Context, shared informers.SharedInformerFactory, leases cache.SharedIndexInformer) error {
+	var own sync.WaitGroup
+	defer own.Wait()
+	defer shared.Shutdown()
 	shared.Start(ctx.Done())
-	go leases.Run(ctx.Done())
+	own.Go(func() { leases.Run(ctx.Done()) })
 	synced := cache.WaitForCacheSync(ctx.Done(), leases.HasSynced)
 	for _, ok := range shared.WaitForCacheSync(ctx.Done()) {
 		synced = synced && ok
@@ -71,7 +76,6 @@ func (c *caches) run(ctx context.Context, shared informers.SharedInformerFactory
 	c.warm.Store(synced)
 	<-ctx.Done()
 	c.warm.Store(false)
-	shared.Shutdown()
 	return nil
 }
 
