@@ -19,16 +19,22 @@ app.kubernetes.io/component: csi-controller
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{/* Of this chart, or of a chart that has this one as a subchart. */}}
 {{- define "ha-sidecar.serviceAccountName" -}}
-{{- default (include "ha-sidecar.fullname" .) .Values.serviceAccount.name -}}
+{{- $self := . -}}
+{{- with .Subcharts }}{{ with index . "ha-sidecar" }}{{ $self = . }}{{ end }}{{ end -}}
+{{- default (include "ha-sidecar.fullname" $self) $self.Values.serviceAccount.name -}}
 {{- end -}}
 
-{{/* An image as repository@digest, or repository:tag. */}}
+{{/* The image .image as repository@digest or repository:tag; .tag is the tag
+where it names none, and .name what its values are called. */}}
 {{- define "ha-sidecar.image" -}}
+{{- $repository := required (printf "%s.repository is required" .name) .image.repository -}}
 {{- if .image.digest -}}
-{{- printf "%s@%s" .image.repository .image.digest -}}
+{{- printf "%s@%s" $repository .image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .image.repository (default .tag .image.tag) -}}
+{{- $tag := default .tag .image.tag -}}
+{{- printf "%s:%s" $repository (required (printf "%s.tag or %s.digest is required" .name .name) $tag) -}}
 {{- end -}}
 {{- end -}}
 
@@ -42,19 +48,28 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and (or (has "*" $list) (has .name $list)) (not (has (printf "-%s" .name) $list)) -}}true{{- end -}}
 {{- end -}}
 
-{{/* The name of the Lease for a lock, as the sidecars make it. */}}
+{{/* The name of the Lease for a lock, as the sidecars make it; a Lease has no
+capitals, which a driver's name may have. */}}
 {{- define "ha-sidecar.leaseName" -}}
-{{- $name := regexReplaceAll "[^a-zA-Z0-9-]" . "-" -}}
+{{- $name := regexReplaceAll "[^a-z0-9-]" (lower .) "-" -}}
 {{- if hasSuffix "-" $name -}}{{ $name }}X{{- else -}}{{ $name }}{{- end -}}
 {{- end -}}
 
 {{/*
-The container of ha-sidecar. Driver charts that have a controller pod of their
-own include this, with a volume named "socket" at /run/csi.
+The container of ha-sidecar. A chart that has a controller pod of its own and
+this chart as a subchart includes it with its own ".", beside a volume "socket"
+that it mounts at /run/csi, and sets deployment.create=false here.
 */}}
 {{- define "ha-sidecar.container" -}}
+{{- $self := . -}}
+{{- with .Subcharts }}{{ with index . "ha-sidecar" }}{{ $self = . }}{{ end }}{{ end -}}
+{{- include "ha-sidecar.validate" $self -}}
+{{- include "ha-sidecar.containerOf" $self -}}
+{{- end -}}
+
+{{- define "ha-sidecar.containerOf" -}}
 name: ha-sidecar
-image: {{ include "ha-sidecar.image" (dict "image" .Values.sidecar.image "tag" .Chart.AppVersion) }}
+image: {{ include "ha-sidecar.image" (dict "image" .Values.sidecar.image "tag" .Chart.AppVersion "name" "sidecar.image") }}
 imagePullPolicy: {{ .Values.sidecar.image.pullPolicy }}
 args:
   - --csi-address=/run/csi/socket
@@ -82,6 +97,9 @@ args:
 env:
   - name: POD_NAMESPACE
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  {{- with .Values.sidecar.env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 ports:
   - {name: http, containerPort: {{ .Values.sidecar.httpPort }}}
 livenessProbe:
