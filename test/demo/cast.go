@@ -120,10 +120,22 @@ func (c *cast) checkBystanders(ctx context.Context) ([]Bystander, error) {
 				return nil, err
 			}
 		}
-		fmt.Printf("  %-14s on %s, since %s\n", b.Pod, b.Node, b.Why)
+		fmt.Printf("  %-14s on %s: %s\n", b.Pod, b.Node, b.Why)
 		if b.Said != "" {
 			fmt.Printf("  %-14s told: %s\n", "", b.Said)
 		}
 	}
-	return all, nil
+	return all, c.showShared(ctx)
+}
+
+// showShared tells of the pod that is no bystander though it is not the
+// database.
+func (c *cast) showShared(ctx context.Context) error {
+	name := shared + "-a-0"
+	pod, err := c.world.AwaitRunning(ctx, name, c.seen[name])
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s moved too, to %s: %s lost the shared volume with the others.\n", name, pod.Spec.NodeName, firstNode)
+	return nil
 }

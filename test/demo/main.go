@@ -1,6 +1,7 @@
 // Command demo shows the main job on a real control plane: a stateful pod
 // leaves storage that its node cannot reach, once gracefully and once past a
-// node that does not answer, and goes on elsewhere from the last byte it wrote.
+// node whose agent hangs in killing the container, and goes on elsewhere from the
+// last byte it wrote.
 package main
 
 import (

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
@@ -107,7 +108,8 @@ func play(ctx context.Context, world *rig.Rig, result *Result) error {
 		return fmt.Errorf("checking the database's file: %w", err)
 	}
 	result.Lines = len(lines)
-	fmt.Printf("\nThe file: %d lines by %d pods; no line that was synced is lost, none doubled, no two writers.\n", len(lines), len(actors.uids))
+	fmt.Printf("\nThe database's file: %d lines, by the first pod and the %d that took its place, one after the other.\n"+
+		"No line that was synced is lost, none is doubled, no two pods wrote at once.\n", len(lines), len(actors.uids)-1)
 	return nil
 }
 
@@ -134,12 +136,27 @@ func save(out, dir string, result *Result) error {
 }
 
 func waitForInterrupt(ctx context.Context, world *rig.Rig, dir string) {
+	node, endpoint := firstNode, world.Sidecars[0].Endpoint
+	if pod := world.Pod(rig.Namespace, database+"-0"); pod != nil {
+		node = pod.Spec.NodeName
+	}
+	if leader := world.Leader(); leader != nil {
+		endpoint = leader.Endpoint
+	}
+	path := fmt.Sprintf("%s %s", state.VolumeID(database), node)
 	fmt.Printf(`
-The cluster stays up. Look at it with
-  export KUBECONFIG=%s
+The cluster stays up. Look at it, from here, with
+  export KUBECONFIG=%[1]s
   bin/localcluster kubectl get pods -A -o wide
   bin/localcluster kubectl get volumeattachments,events
-Logs are in %s. Ctrl-C ends everything.
-`, world.Cluster.Kubeconfig(), filepath.Join(dir, "logs"))
+  curl -s http://%[2]s/metrics | grep ha_sidecar
+  bin/virtualnode ctl --control=%[3]s status
+  tail -f %[4]s/*.log
+Move the database once more, and bring the path back:
+  bin/simdriver ctl --state-dir=%[5]s fail-path %[6]s
+  bin/simdriver ctl --state-dir=%[5]s heal-path %[6]s
+Ctrl-C, or kill -INT %[7]d, ends everything and writes the results.
+`, world.Cluster.Kubeconfig(), endpoint, filepath.Join(dir, node+"-agent.sock"), filepath.Join(dir, "logs"),
+		world.StateDir(), path, os.Getpid())
 	<-ctx.Done()
 }

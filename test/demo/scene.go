@@ -43,9 +43,9 @@ func (s *Scene) print() {
 	}
 }
 
-// graceful: the storage fails, the node answers.
+// graceful: the storage fails, the node can stop the pod.
 func graceful(ctx context.Context, c *cast) (*Scene, error) {
-	return c.fail(ctx, "Gracefully, the node answers", evictedSteps)
+	return c.fail(ctx, "Evicted: the node stops the pod", evictedSteps)
 }
 
 // fenced: the storage fails on a node whose agent hangs in killing the
@@ -53,10 +53,11 @@ func graceful(ctx context.Context, c *cast) (*Scene, error) {
 func fenced(ctx context.Context, c *cast) (*Scene, error) {
 	pod := c.world.Pod(rig.Namespace, database+"-0")
 	node := c.node(pod.Spec.NodeName)
+	fmt.Printf("\nFrom now on the agent of %s hangs in killing a container.\n", node.Name)
 	if err := node.Agent.Inject(ctx, nodectl.HangKill); err != nil {
 		return nil, err
 	}
-	scene, err := c.fail(ctx, "Fenced, the node hangs", fencedSteps)
+	scene, err := c.fail(ctx, "Fenced: the node is up, and its agent hangs in killing the container", fencedSteps)
 	if err != nil {
 		return scene, err
 	}
@@ -228,7 +229,7 @@ func fencedSteps(old *v1.Pod) []milestone {
 			va, ok := ch.New.(*storagev1.VolumeAttachment)
 			return ok && va.Spec.NodeName == old.Spec.NodeName && volume.Fenced(va)
 		}},
-		milestone{"fenced: status of the pod is Failed", func(ch rig.Change) bool {
+		milestone{"the fence is acknowledged, and so the pod is marked Failed", func(ch rig.Change) bool {
 			p, ok := ch.New.(*v1.Pod)
 			return ok && p.UID == old.UID && p.Status.Phase == v1.PodFailed
 		}})

@@ -15,8 +15,9 @@ func (progress) Write(p []byte) (int, error) {
 
 func explain() {
 	fmt.Printf(`A database runs as a StatefulSet on a CSI volume with ReadWriteOnce. Its storage becomes
-unreachable from its node: first the node still answers, then it does not. ha-sidecar moves
-the pod; the volume is never published to two nodes.
+unreachable from its node: first the node can still stop the pod; then it is up and reports,
+but its agent hangs in killing the container, as with a process stuck in I/O. ha-sidecar moves
+the pod both times; the volume is never published to two nodes.
 
 Set for the demonstration, to be quick:
   ha-sidecar     %s
