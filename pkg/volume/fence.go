@@ -54,6 +54,7 @@ func FenceRecordOf(va *storagev1.VolumeAttachment) (rec FenceRecord, ok bool, er
 // HoldRecord is the value of the Node annotation HoldKey(driver): since when
 // the node is held, and for which volumes.
 type HoldRecord struct {
+	// Time is when the first of the volumes was held.
 	Time metav1.Time `json:"time"`
 	// BootID is the node's boot at the time of the hold; another one later
 	// proves that nothing of the old boot is mounted.
@@ -71,6 +72,17 @@ type HeldVolume struct {
 	// have had it mounted: the node must be seen clean before it may have the
 	// volume again.
 	Fenced bool `json:"fenced,omitempty"`
+	// Time is since when the node is held for this volume; zero, as in records
+	// of older versions, means since the record's own time.
+	Time metav1.Time `json:"time,omitzero"`
+}
+
+// HeldSince is since when the node is held for v, a volume of the record.
+func (r HoldRecord) HeldSince(v HeldVolume) metav1.Time {
+	if v.Time.IsZero() {
+		return r.Time
+	}
+	return v.Time
 }
 
 // Encode renders the record as the annotation's value.

@@ -12,8 +12,8 @@ type Handle string
 // Key names a volume on a node. An empty Node means "seen from the controller
 // plugin", and so from every node.
 type Key struct {
-	Handle Handle
-	Node   string
+	Handle Handle `json:"volume"`
+	Node   string `json:"node,omitempty"`
 }
 
 // Everywhere reports whether k speaks of the volume and not of one node's way

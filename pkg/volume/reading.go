@@ -24,11 +24,11 @@ const (
 
 // Condition is one adverse health condition of a volume.
 type Condition struct {
-	Kind ConditionKind
+	Kind ConditionKind `json:"kind"`
 	// Reason is CamelCase and machine-readable, 256 bytes at most.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 	// Message is for people, valid UTF-8, 1024 bytes at most.
-	Message string
+	Message string `json:"message,omitempty"`
 }
 
 // Source says where a reading comes from.
