@@ -25,9 +25,14 @@ const (
 	EventBreakerClosed = "FailoverBreakerClosed"
 )
 
-// announcementKept is how long it is remembered what a pod was told after no
-// decision concerns it any more.
-const announcementKept = time.Hour
+const (
+	// announcementKept is how long it is remembered what a pod was told after no
+	// decision concerns it any more: a volume that comes and goes is no news.
+	announcementKept = 5 * time.Minute
+	// announceAgain is when a pod is told the same once more. The API server
+	// keeps events for an hour unless told otherwise.
+	announceAgain = 30 * time.Minute
+)
 
 // announcer tells a pod's owner once what is decided, until it changes.
 type announcer struct {
@@ -38,8 +43,8 @@ type announcer struct {
 }
 
 type announcement struct {
-	key  string
-	seen time.Time
+	key      string
+	at, seen time.Time
 }
 
 func newAnnouncer(recorder record.EventRecorder) *announcer {
@@ -51,6 +56,11 @@ func (n *announcer) announce(mode Mode, d Decision, now time.Time) {
 	if n.recorder == nil {
 		return
 	}
+	for uid, told := range n.told {
+		if now.Sub(told.seen) > announcementKept {
+			delete(n.told, uid)
+		}
+	}
 	for _, a := range d.Answers {
 		if !a.Lead {
 			continue
@@ -61,18 +71,18 @@ func (n *announcer) announce(mode Mode, d Decision, now time.Time) {
 			key = event + "/" + string(a.Primary().Code)
 		}
 		for _, pod := range a.Closure.Pods {
-			before := n.told[pod.UID].key
-			n.told[pod.UID] = announcement{key: key, seen: now}
-			if key != "" && key != before {
+			told := n.told[pod.UID]
+			news := key != told.key || now.Sub(told.at) >= announceAgain
+			if news {
+				told = announcement{key: key, at: now}
+			}
+			told.seen = now
+			n.told[pod.UID] = told
+			if news && key != "" {
 				n.recorder.Event(&v1.ObjectReference{
 					APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
 				}, v1.EventTypeWarning, event, message)
 			}
-		}
-	}
-	for uid, told := range n.told {
-		if now.Sub(told.seen) > announcementKept {
-			delete(n.told, uid)
 		}
 	}
 }

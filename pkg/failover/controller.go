@@ -169,6 +169,9 @@ func (c *Controller) pass(ctx context.Context) time.Time {
 	c.tell(ctx, d)
 	c.announcer.announce(c.cfg.Mode, d, now)
 	c.announcer.breaker(c.cfg.DriverName, c.gatherer.driverUID(), d.Brake)
+	if again := now.Add(announceAgain); len(d.Answers) > 0 && (d.Look.IsZero() || again.Before(d.Look)) {
+		return again
+	}
 	return d.Look
 }
 

@@ -477,6 +477,33 @@ func TestSharedVolumeFailsOnTwoNodes(t *testing.T) {
 	})
 }
 
+// TestRefusalIsToldAgain: the API server forgets events, and the refusal lasts;
+// and what fails anew, long after, is news.
+func TestRefusalIsToldAgain(t *testing.T) {
+	run(t, cluster("pod db-0 on=n1 uses=data has=hostPath"), func(t *testing.T, r *rig) {
+		r.health.set(fails("data", "n1"))
+		r.settle()
+		for _, want := range []int{1, 1, 1} {
+			if events := r.events.take(); len(events) != want {
+				t.Fatalf("events %q, want %d", events, want)
+			}
+			time.Sleep(announceAgain + time.Minute)
+			r.settle()
+		}
+		r.events.take()
+		for _, calm := range []time.Duration{announcementKept / 2, announcementKept + time.Minute} {
+			r.health.set()
+			r.settle()
+			time.Sleep(calm)
+			r.health.set(fails("data", "n1"))
+			r.settle()
+			if told := len(r.events.take()) == 1; told != (calm > announcementKept) {
+				t.Errorf("after %v without failure: told %v", calm, told)
+			}
+		}
+	})
+}
+
 // TestTargetsOfMany: one question, each name its own answer, and a name that is
 // refused is sent again once it may go.
 func TestTargetsOfMany(t *testing.T) {

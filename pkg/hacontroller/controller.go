@@ -72,7 +72,7 @@ type haController struct {
 	mu      sync.Mutex
 	marks   map[string]*mark
 	tracks  map[types.UID]*track
-	refused map[types.UID]Reason
+	refused map[types.UID]refusal
 }
 
 // NewHAController creates a controller called name, which is used in logs, that
@@ -92,7 +92,7 @@ func NewHAController(name string, kubeClient kubernetes.Interface, pvWithFailing
 		fenceSlots:    make(chan struct{}, fencesInTotal),
 		marks:         map[string]*mark{},
 		tracks:        map[types.UID]*track{},
-		refused:       map[types.UID]Reason{},
+		refused:       map[types.UID]refusal{},
 	}
 	for _, opt := range opts {
 		opt(hac)

@@ -3,6 +3,7 @@ package hacontroller
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -106,19 +107,41 @@ type object interface {
 	metav1.Object
 }
 
+// refusal is what was last said about an object.
+type refusal struct {
+	reason Reason
+	at     time.Time
+}
+
+// refuseAgain is when the same refusal is told once more. The API server keeps
+// events for an hour unless told otherwise.
+const refuseAgain = 30 * time.Minute
+
 // refuse makes a refusal seen: once per object and reason, until another reason
-// takes its place.
+// takes its place or the event is about to be forgotten.
 func (hac *haController) refuse(ctx context.Context, obj object, reason Reason, eventReason string) {
+	now := hac.clock.Now()
 	hac.mu.Lock()
-	known := hac.refused[obj.GetUID()] == reason
-	hac.refused[obj.GetUID()] = reason
-	hac.mu.Unlock()
-	if known {
+	last := hac.refused[obj.GetUID()]
+	if last.reason == reason && now.Sub(last.at) < refuseAgain {
+		hac.mu.Unlock()
 		return
 	}
-	hac.metrics.refusals.WithLabelValues(string(reason)).Inc()
+	hac.refused[obj.GetUID()] = refusal{reason, now}
+	hac.mu.Unlock()
+	if last.reason != reason {
+		hac.metrics.refusals.WithLabelValues(string(reason)).Inc()
+	}
 	klog.FromContext(ctx).Info("Not moved", "object", klog.KObj(obj), "reason", reason, "explanation", reason.Sentence())
 	hac.event(obj, v1.EventTypeWarning, eventReason, "Not moved off a failing volume: %s", reason.Sentence())
+}
+
+// assurance is why it is safe to remove what a fenced node may still use.
+func (hac *haController) assurance() string {
+	if hac.targeter == nil {
+		return ""
+	}
+	return "; the driver has acknowledged that the node cannot write any more"
 }
 
 // settle forgets the refusals about objects that are no longer refused.

@@ -24,7 +24,7 @@ func TestGuardLiveRead(t *testing.T) {
 		})
 		signal, stop := s.with(WithFencer(s.fencer))
 		signal("a")
-		pass(time.Hour)
+		pass(25 * time.Minute)
 		stop()
 		s.wrote()
 		if s.told("FailoverRefused late ") != 1 {

@@ -48,7 +48,7 @@ func TestWalkShowsARecordThatItCannotRead(t *testing.T) {
 		})
 		signal, stop := s.with(WithFencer(s.fencer))
 		signal("a")
-		pass(time.Hour)
+		pass(25 * time.Minute)
 		stop()
 		if s.logged("delete")+s.logged("fence") != 0 || s.told("FailoverRefused va-a-n1 ") != 1 {
 			t.Errorf("wrote %q, events %q", s.log(), s.events)
@@ -64,7 +64,7 @@ func TestWalkRecordWithoutAFencerIsShown(t *testing.T) {
 			va.Annotations = map[string]string{volume.AnnotationFenced: value}
 		})
 		_, stop := s.with()
-		pass(time.Hour)
+		pass(25 * time.Minute)
 		stop()
 		s.wrote()
 		if s.told("FailoverRefused p ") != 1 {

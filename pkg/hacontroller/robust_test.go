@@ -262,3 +262,18 @@ func TestNamesThatFailTogetherAreAskedForTogether(t *testing.T) {
 		}
 	})
 }
+
+// The API server forgets events: what stands in the way for a day must not be
+// visible for an hour.
+func TestALastingRefusalIsToldAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newScene(t, aNode(false), []string{"a"}, aPod("p", "a"))
+		signal, stop := s.with() // without a fence
+		signal("a")
+		pass(6*time.Hour + time.Minute)
+		stop()
+		if n := s.told("FailoverRefused p "); n < 6 || n > 13 {
+			t.Errorf("told %d times in six hours", n)
+		}
+	})
+}

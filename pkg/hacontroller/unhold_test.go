@@ -195,7 +195,7 @@ func TestHoldUnreadableIsShownAndKept(t *testing.T) {
 		}), []string{"a"}, aPod("p", "a"))
 		signal, stop := s.with(WithFencer(s.fencer))
 		signal("a")
-		pass(time.Hour)
+		pass(25 * time.Minute)
 		stop()
 		s.wrote()
 		if s.told("FailoverRefused n1 ") != 1 {

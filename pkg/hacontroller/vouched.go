@@ -200,7 +200,7 @@ func (hac *haController) forceDelete(ctx context.Context, pod *v1.Pod) (deleted 
 	case err != nil:
 		return false, fmt.Errorf("deleting pod %s: %w", podName(pod), err)
 	}
-	hac.event(pod, v1.EventTypeWarning, PodDeleteEventReason, "Deleted, since a volume that it uses fails on node %s", pod.Spec.NodeName)
+	hac.event(pod, v1.EventTypeWarning, PodDeleteEventReason, "Deleted, since a volume that it uses fails on node %s%s", pod.Spec.NodeName, hac.assurance())
 	return true, nil
 }
 
@@ -213,7 +213,7 @@ func (hac *haController) detach(ctx context.Context, va *storagev1.VolumeAttachm
 	case err != nil:
 		return fmt.Errorf("deleting VolumeAttachment %s: %w", va.Name, err)
 	}
-	hac.event(va, v1.EventTypeWarning, VADeleteEventReason, "Deleted, since volume %s fails on node %s", pvOf(va), va.Spec.NodeName)
+	hac.event(va, v1.EventTypeWarning, VADeleteEventReason, "Deleted, since volume %s fails on node %s%s", pvOf(va), va.Spec.NodeName, hac.assurance())
 	return nil
 }
 

@@ -321,7 +321,7 @@ func TestVouchedWaitsForFinalizers(t *testing.T) {
 		w := newWorld(t, append(aVolume("a"), pod)...)
 		signal, stop := w.run()
 		signal("a")
-		pass(time.Hour)
+		pass(25 * time.Minute)
 		w.exists("va-a-n1", true)
 		if n := w.logged("delete pods"); n != 1 {
 			t.Errorf("deleted the pod %d times", n)

@@ -223,7 +223,7 @@ func TestWalkNeverOverridesABudgetOnAReadyNode(t *testing.T) {
 		s.budgets["p"] = budgetSays()
 		signal, stop := s.with(WithFencer(s.fencer))
 		signal("a")
-		pass(time.Hour)
+		pass(25 * time.Minute)
 		if s.logged("patch volumeattachments")+s.logged("fence")+s.logged("delete") != 0 {
 			t.Errorf("wrote %q", s.log())
 		}
@@ -285,7 +285,7 @@ func TestWalkWithoutAFence(t *testing.T) {
 				s := newScene(t, aNode(tc.ready), []string{"a"}, aPod("p", "a"))
 				signal, stop := s.with()
 				signal("a")
-				pass(time.Hour)
+				pass(25 * time.Minute)
 				stop()
 				s.wrote(tc.writes...)
 				if s.told(tc.event) != 1 {
@@ -363,7 +363,7 @@ func TestWalkVetoes(t *testing.T) {
 				s := newScene(t, aNode(false), []string{"a"}, aPod("p", "a"), bad)
 				signal, stop := s.with(WithFencer(s.fencer))
 				signal("a")
-				pass(time.Hour)
+				pass(25 * time.Minute)
 				stop()
 				s.wrote()
 				if s.told("FailoverRefused q Not moved off a failing volume: "+tc.reason.Sentence()) != 1 {
@@ -414,7 +414,7 @@ func TestWalkWaitsForFinalizers(t *testing.T) {
 		s := newScene(t, aNode(false), []string{"a"}, pod)
 		signal, stop := s.with(WithFencer(s.fencer))
 		signal("a")
-		pass(time.Hour)
+		pass(25 * time.Minute)
 		if s.logged("delete pods") != 1 || s.logged("delete volumeattachments") != 0 || s.told("FailoverRefused p ") != 1 {
 			t.Errorf("wrote %q, events %q", s.log(), s.events)
 		}

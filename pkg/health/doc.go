@@ -11,5 +11,5 @@
 // What is believed lives in the tracker, a state machine without clock, client
 // or goroutine. The Monitor around it owns the event loop, the sweeps and the
 // live reads; it writes PersistentVolumeClaim.status.healthStatus and the events
-// VolumeConditionAbnormal and VolumeConditionNormal. It moves nothing.
+// VolumeConditionAbnormal, VolumeConditionNormal and VolumeConditionUnknown. It moves nothing.
 package health

@@ -10,11 +10,13 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
-// Reasons of the events on a PersistentVolumeClaim; the names are those of
-// external-health-monitor.
+// Reasons of the events on a PersistentVolumeClaim; the names of the first two
+// are those of external-health-monitor.
 const (
 	EventAbnormal = "VolumeConditionAbnormal"
 	EventNormal   = "VolumeConditionNormal"
+	// EventUnknown ends an adverse state that nobody has seen the end of.
+	EventUnknown = "VolumeConditionUnknown"
 )
 
 // notice is an event to be.
@@ -53,11 +55,12 @@ func (a *announcer) noticeOf(change transition, at time.Time) (notice, bool) {
 	last, told := a.said[s.Key]
 	if !s.Abnormal() {
 		delete(a.said, s.Key)
-		message := "The volume is healthy again" + from(s.Key)
 		if change.from.Suspect() && !at.Before(change.from.SuspectUntil) {
-			message = fmt.Sprintf("The volume is no longer suspected to be %s%s: the time of suspicion is over", stateWord(change.from.State), from(s.Key))
+			return notice{v1.EventTypeNormal, EventUnknown, fmt.Sprintf(
+				"The volume is no longer suspected to be %s%s: the time of suspicion is over, and nobody has looked there meanwhile",
+				stateWord(change.from.State), from(s.Key))}, told
 		}
-		return notice{v1.EventTypeNormal, EventNormal, message}, told
+		return notice{v1.EventTypeNormal, EventNormal, "The volume is healthy again" + from(s.Key)}, told
 	}
 	if s.Suspect() {
 		return notice{}, false // Told already, and still so.

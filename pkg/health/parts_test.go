@@ -217,6 +217,9 @@ func TestNotices(t *testing.T) {
 			wantReason, wantType := EventAbnormal, v1.EventTypeWarning
 			if !c.now.Abnormal() {
 				wantReason, wantType = EventNormal, v1.EventTypeNormal
+				if c.name == "suspicion lapsed" {
+					wantReason = EventUnknown
+				}
 			}
 			if ok && (n.reason != wantReason || n.eventType != wantType) {
 				t.Fatalf("event %+v, want %s %s", n, wantType, wantReason)

@@ -104,10 +104,14 @@ func (m *machine) tell(t *rapid.T) {
 	m.tracker.tell(o, readings, m.now)
 }
 
-// answer ends one of the checks under way, well or badly.
+// answer ends one of the checks under way, well or badly. Without any it lets
+// the time pass that the next one may wait for.
 func (m *machine) answer(t *rapid.T) {
 	if len(m.checks) == 0 {
-		t.Skip("no check under way")
+		m.advance(t)
+	}
+	if len(m.checks) == 0 {
+		return
 	}
 	c := m.checks[0]
 	m.checks = m.checks[1:]
@@ -224,19 +228,16 @@ func TestAbsenceAndFailureChangeNothing(t *testing.T) {
 		m.tracker.tell(o, []volume.Reading{{Key: volume.Key{Handle: "a", Node: "n2"}, Conditions: []volume.Condition{{Kind: volume.Inaccessible}}, Started: m.now}}, m.now)
 		m.tracker.transitions()
 		before := m.tracker.snapshot()
-		// More than two complete, abnormal-only sweeps would be a recovery.
+		// A second complete, abnormal-only sweep would be a recovery.
 		missed := false
 		t.Repeat(map[string]func(*rapid.T){
 			"partial": func(t *rapid.T) {
 				m.tracker.observeSweep(volume.Sweep{AbnormalOnly: rapid.Bool().Draw(t, "abnormalOnly")}, m.asked, m.now)
 			},
 			"full list": func(*rapid.T) { m.tracker.observeSweep(volume.Sweep{Complete: true}, m.asked, m.now) },
-			"absent once": func(t *rapid.T) {
-				if missed {
-					t.Skip("once only")
-				}
+			"absent once": func(*rapid.T) {
+				m.tracker.observeSweep(volume.Sweep{Complete: !missed, AbnormalOnly: true}, m.asked, m.now)
 				missed = true
-				m.tracker.observeSweep(volume.Sweep{Complete: true, AbnormalOnly: true}, m.asked, m.now)
 			},
 			"somebody else's volume": func(t *rapid.T) {
 				m.tracker.observeSweep(volume.Sweep{Readings: []volume.Reading{
