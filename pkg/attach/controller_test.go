@@ -8,12 +8,14 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 
+	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient"
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
@@ -170,6 +172,32 @@ func TestUncertainNodeIsUnpublishedBeforeAnother(t *testing.T) {
 			r.api.remove(vaResource, "va1")
 			r.settle(10 * time.Millisecond)
 			wantGone(t, r, "va1")
+			wantAttached(t, r, "va2", true)
+			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1", "publish h-a id-n2")
+		})
+	})
+}
+
+// ALREADY_EXISTS: the driver has the volume on the node, in a way that nobody
+// asked for and no VolumeAttachment tells of. It comes off there first.
+func TestIncompatiblePublicationIsUnpublishedBeforeAnother(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"), node("n2"))...)
+		r.driver.apply("publish", "h-a", "id-n1")
+		r.driver.setFunc(func(method, _, nodeID string) behaviour {
+			if outcome, _ := csiclient.Classify(csiclient.Publish, codes.AlreadyExists); method == "publish" && nodeID == "id-n1" {
+				return behaviour{err: &callError{codes.AlreadyExists, outcome, "published in another way"}}
+			}
+			return healthy
+		})
+		r.run(t, func(t *testing.T) {
+			r.api.add(va("va1", "a", "n1"))
+			r.settle(500 * time.Millisecond)
+			r.api.add(va("va2", "a", "n2"))
+			r.settle(10 * time.Millisecond)
+			wantCalls(t, r, "publish h-a id-n1")
+			r.api.remove(vaResource, "va1")
+			r.settle(10 * time.Millisecond)
 			wantAttached(t, r, "va2", true)
 			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1", "publish h-a id-n2")
 		})

@@ -41,7 +41,8 @@ type ruling struct {
 type rulings struct{ publish, unpublish, read ruling }
 
 // table rules on every gRPC code. A code that a driver sends on purpose to
-// refuse is final for a publish: CSI has it checked before anything is done. A
+// refuse is final for a publish: CSI has it checked before anything is done.
+// ALREADY_EXISTS is none of them: by it CSI says that the node has the volume. A
 // code that also the gRPC library or a proxy makes up, or that says "I broke
 // off", proves nothing. Reads change nothing, so the only question there is
 // whether asking again can help.
@@ -77,7 +78,7 @@ var table = [...]rulings{
 		read:      ruling{volume.OutcomeFinal, "the volume is not known"},
 	},
 	codes.AlreadyExists: {
-		publish:   ruling{volume.OutcomeFinal, "published to this node already in another, incompatible way, which this call did not change"},
+		publish:   ruling{volume.OutcomeUncertain, "published to this node already in another, incompatible way: the volume is there"},
 		unpublish: ruling{volume.OutcomeFinal, "not a code of this call; taken for a refusal, the volume stays as it was"},
 		read:      ruling{volume.OutcomeFinal, "not a code of a read; taken for a refusal"},
 	},

@@ -28,7 +28,7 @@ func TestOutcomes(t *testing.T) {
 		codes.InvalidArgument:    {f, f, f},
 		codes.DeadlineExceeded:   {u, u, r},
 		codes.NotFound:           {f, u, f},
-		codes.AlreadyExists:      {f, f, f},
+		codes.AlreadyExists:      {u, f, f},
 		codes.PermissionDenied:   {f, f, f},
 		codes.ResourceExhausted:  {u, u, r},
 		codes.FailedPrecondition: {f, f, r},
