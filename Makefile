@@ -15,7 +15,7 @@ help: ## Show this list
 
 ##@ Build
 .PHONY: build
-build: $(addprefix $(BIN)/,$(PROGRAMS)) $(BIN)/localcluster ## Build ha-sidecar, simdriver, virtualnode and localcluster into bin/
+build: $(addprefix $(BIN)/,$(PROGRAMS)) $(BIN)/localcluster ## Build ha-sidecar, simdriver, virtualnode and localcluster into bin/, 10 to 20 min at first
 
 $(addprefix $(BIN)/,$(PROGRAMS)): $(BIN)/%: $(GOSRC)
 	@echo "building $@"
@@ -40,21 +40,21 @@ clean: ## Remove what was built
 ##@ Run
 RIG := build $(BIN)/helm $(BIN)/writer
 .PHONY: demo
-demo: $(RIG) $(BIN)/demo ## Run the main job on a real control plane; KEEP=1 leaves it up
+demo: $(RIG) $(BIN)/demo ## Run the main job on a real control plane, 1 min; KEEP=1 leaves it up (root, /dev/fuse)
 	@$(BIN)/demo $(if $(KEEP),--keep)
 
 ##@ Test
 PKGS ?= ./...
 TESTFLAGS ?=
 .PHONY: test
-test: $(RIG) $(BIN)/gotestsum unit e2e test-localcluster chart guards-sample ## Set up and pass all tests
+test: $(RIG) $(BIN)/gotestsum unit e2e test-localcluster chart guards-sample ## Set up and pass all tests, 15 min (root, /dev/fuse, a C compiler)
 
 .PHONY: unit
-unit: $(RIG) $(BIN)/gotestsum ## Tests of the packages, csi-sanity among them
+unit: $(RIG) $(BIN)/gotestsum ## Tests of the packages, csi-sanity among them (as test); PKGS=./pkg/x TESTFLAGS="-run TestX"
 	$(BIN)/gotestsum --format pkgname-and-test-fails --jsonfile $(BIN)/unit.json -- -race $(TESTFLAGS) $$($(GO) list $(PKGS) | grep -v /test/)
 
 .PHONY: e2e
-e2e: $(RIG) $(BIN)/gotestsum ## Tests of behaviour on a real control plane
+e2e: $(RIG) $(BIN)/gotestsum ## Tests of behaviour on a real control plane, of the chart and the docs (as test)
 	$(BIN)/gotestsum --format testname --jsonfile $(BIN)/e2e.json -- -race -p 1 -timeout 30m $(TESTFLAGS) ./test/...
 
 .PHONY: test-localcluster
@@ -62,7 +62,7 @@ test-localcluster: $(BIN)/gotestsum ## Tests of localcluster
 	cd localcluster && CGO_ENABLED=0 ../$(BIN)/gotestsum --format pkgname --jsonfile ../$(BIN)/localcluster.json -- $(TESTFLAGS) ./internal/...
 
 .PHONY: guards
-guards: $(RIG) ## Take each safety guard out and see its test fail
+guards: $(RIG) ## Take each safety guard out and see its test fail, 20 min (a C compiler)
 	./test/guards/run.sh
 
 .PHONY: guards-sample
@@ -70,7 +70,7 @@ guards-sample: $(RIG)
 	./test/guards/run.sh --sample
 
 .PHONY: bench-failover
-bench-failover: $(RIG) $(BIN)/failoverbench ## Measure failovers beside kube-controller-manager's floor
+bench-failover: $(RIG) $(BIN)/failoverbench ## Measure failovers beside kube-controller-manager's floor, 6 min (root, /dev/fuse)
 	@$(BIN)/failoverbench --out bench-out
 
 ##@ Verify
@@ -92,5 +92,5 @@ generate: $(BIN)/helm $(BIN)/ha-sidecar ## Render the manifest and the reference
 
 ##@ Image
 .PHONY: image
-image: $(BIN)/ha-sidecar ## Build the image with buildah and run its version command
+image: $(BIN)/ha-sidecar ## Build the image with buildah and run its version command; IMAGE=name:tag (root)
 	./hack/image.sh
