@@ -13,8 +13,6 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-
-	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
 // Controller attaches and detaches the volumes of one driver. See the package.
@@ -152,27 +150,4 @@ func (c *Controller) listLive(ctx context.Context) error {
 		c.onAttachment(list.Items[i].DeepCopy())
 	}
 	return nil
-}
-
-// Holds reports whether a node has or may have the volume, as far as this
-// process knows: it must not be deleted then. A volume fenced off its node
-// counts for as long as its VolumeAttachment exists.
-func (c *Controller) Holds(h volume.Handle) bool {
-	c.ledger.mu.Lock()
-	defer c.ledger.mu.Unlock()
-	v, ok := c.ledger.volumes[h]
-	if !ok {
-		return false
-	}
-	for _, e := range v.keys {
-		if e.state != Absent && e.state != Fenced {
-			return true
-		}
-		for _, r := range e.refs {
-			if !r.gone {
-				return true
-			}
-		}
-	}
-	return len(v.calls) > 0
 }

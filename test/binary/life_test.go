@@ -2,7 +2,9 @@ package binary
 
 import (
 	"context"
+	"encoding/json"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,7 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/process"
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/simctl"
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
+	attacher "github.com/ha-sidecar/ha-sidecar/pkg/attach"
 	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient/csiclienttest"
+	"github.com/ha-sidecar/ha-sidecar/pkg/failover"
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
@@ -220,4 +227,62 @@ func TestStopReleasesTheLeases(t *testing.T) {
 		}
 	}
 	r.Sidecars = nil
+}
+
+// page fetches a debug page.
+func page[T any](t *testing.T, s *rig.Sidecar, path string) (leads bool, content T) {
+	t.Helper()
+	body, err := s.Body(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p struct {
+		Leads   bool `json:"leads"`
+		Content T    `json:"content"`
+	}
+	if err := json.Unmarshal([]byte(body), &p); err != nil {
+		t.Fatalf("%s: %v: %s", path, err, body)
+	}
+	return p.Leads, p.Content
+}
+
+func TestDebugPages(t *testing.T) {
+	r, ctx := world(t), bounded(t)
+	leader, standby := pair(ctx, t, r)
+	pv, err := r.NewVolume(ctx, "debugged")
+	if err != nil {
+		t.Fatal(err)
+	}
+	attach(ctx, t, r, "debugged")
+	handle := pv.Spec.CSI.VolumeHandle
+	await(ctx, t, r, "the page shows the attached volume", func() bool {
+		leads, volumes := page[[]attacher.VolumeStatus](t, leader, "/debug/attach")
+		return leads && slices.ContainsFunc(volumes, func(v attacher.VolumeStatus) bool {
+			return string(v.Handle) == handle && v.Holds && len(v.Nodes) == 1 && v.Nodes[0].Node == "node-1" && v.Nodes[0].State == attacher.Attached
+		})
+	})
+	condition := simctl.Condition{Kind: state.Inaccessible, Reason: "CableCut"}
+	if err := r.Driver.SetHealth(ctx, handle, "", condition); err != nil {
+		t.Fatal(err)
+	}
+	await(ctx, t, r, "the page shows the volume's health", func() bool {
+		_, volumes := page[[]struct {
+			Volume     string             `json:"volume"`
+			State      volume.State       `json:"state"`
+			Source     volume.Source      `json:"source"`
+			Conditions []volume.Condition `json:"conditions"`
+		}](t, leader, "/debug/health")
+		return len(volumes) == 1 && volumes[0].Volume == handle && volumes[0].State == volume.StateInaccessible &&
+			volumes[0].Source == volume.SourceController && volumes[0].Conditions[0].Reason == "CableCut"
+	})
+	if err := r.Driver.SetHealth(ctx, handle, ""); err != nil {
+		t.Fatal(err)
+	}
+	if leads, _ := page[[]attacher.VolumeStatus](t, standby, "/debug/attach"); leads {
+		t.Error("the standby says that it leads")
+	}
+	if leads, decision := page[failover.Decision](t, leader, "/debug/failover"); !leads || decision.Brake.Carriers != 1 {
+		t.Errorf("leads %v, decision %+v; want the leader's, with one node that carries the driver", leads, decision)
+	}
+	page[[]failover.Answer](t, leader, "/debug/failover?pod=default/none")
 }

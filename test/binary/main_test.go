@@ -82,7 +82,7 @@ func (s *shared) start() (err error) {
 		Dir: s.dir, Nodes: 1, Replicas: 2, AuditLog: filepath.Join(s.dir, "audit.log"),
 		Values: []string{
 			"leaderElection.leaseDuration=" + leaseDuration.String(), "leaderElection.renewDeadline=" + renewDeadline.String(),
-			"leaderElection.retryPeriod=1s",
+			"leaderElection.retryPeriod=1s", "health.interval=2s",
 		},
 	})
 	return err

@@ -79,31 +79,30 @@ type deps struct {
 
 // build makes the enabled controllers: the whole table. Each takes its
 // informers in its constructor, so that they are warm before the election.
-func build(d deps, enabled []string) ([]part, error) {
+func build(d deps, enabled []string) (*controllers, []part, error) {
 	var parts []part
-	var monitor *health.Monitor
-	var attacher *attach.Controller
+	c := &controllers{}
 	var err error
 	if slices.Contains(enabled, controllerAttacher) {
-		if attacher, err = newAttacher(d); err != nil {
-			return nil, fmt.Errorf("making the attacher: %w", err)
+		if c.attacher, err = newAttacher(d); err != nil {
+			return nil, nil, fmt.Errorf("making the attacher: %w", err)
 		}
-		parts = append(parts, part{name: controllerAttacher, run: attacher.Run, drain: attacher.Drain})
+		parts = append(parts, part{name: controllerAttacher, run: c.attacher.Run, drain: c.attacher.Drain})
 	}
 	if slices.Contains(enabled, controllerHealth) {
-		if monitor, err = newHealth(d); err != nil {
-			return nil, fmt.Errorf("making the health controller: %w", err)
+		if c.monitor, err = newHealth(d); err != nil {
+			return nil, nil, fmt.Errorf("making the health controller: %w", err)
 		}
-		parts = append(parts, part{name: controllerHealth, run: monitor.Run})
+		parts = append(parts, part{name: controllerHealth, run: c.monitor.Run})
 	}
 	if slices.Contains(enabled, controllerFailover) && d.opts.Failover.Mode != string(failover.ModeOff) {
-		more, err := newFailover(d, monitor, attacher)
+		more, err := newFailover(d, c)
 		if err != nil {
-			return nil, fmt.Errorf("making the failover controller: %w", err)
+			return nil, nil, fmt.Errorf("making the failover controller: %w", err)
 		}
 		parts = append(parts, more...)
 	}
-	return parts, nil
+	return c, parts, nil
 }
 
 func newAttacher(d deps) (*attach.Controller, error) {
@@ -137,18 +136,19 @@ func newHealth(d deps) (*health.Monitor, error) {
 // newFailover makes the two ends of the failing-PV channel. Without the
 // attacher nothing can be fenced, and hacontroller is left out: it would have
 // no walk to do.
-func newFailover(d deps, monitor *health.Monitor, attacher *attach.Controller) ([]part, error) {
+func newFailover(d deps, c *controllers) ([]part, error) {
 	// Volumes that fail together are taken in together.
 	failing := make(chan string, 256)
 	decider, err := failover.New(failover.Config{
-		Policy: d.opts.policy(d.driver.Name()), Verdicts: monitor, Informers: d.shared,
+		Policy: d.opts.policy(d.driver.Name()), Verdicts: c.monitor, Informers: d.shared,
 		Failing: failing, Recorder: d.recorder, Registry: d.registry, Clock: clock.RealClock{},
 	})
 	if err != nil {
 		return nil, err
 	}
+	c.decider = decider
 	parts := []part{{name: controllerFailover, run: decider.Run}}
-	if attacher == nil {
+	if c.attacher == nil {
 		return parts, nil
 	}
 	f := d.opts.Failover
@@ -159,7 +159,7 @@ func newFailover(d deps, monitor *health.Monitor, attacher *attach.Controller) (
 		hacontroller.WithInformerFactory(d.shared),
 		hacontroller.WithTargets(decider),
 		hacontroller.WithStrictScope(),
-		hacontroller.WithRecovery(monitor.Recovered),
+		hacontroller.WithRecovery(c.monitor.Recovered),
 		hacontroller.WithRegistry(d.registry),
 		hacontroller.WithFenceTimeout(d.opts.fenceTimeout()),
 		hacontroller.WithEvictDeadline(f.EvictDeadline),
@@ -169,7 +169,7 @@ func newFailover(d deps, monitor *health.Monitor, attacher *attach.Controller) (
 		options = append(options, hacontroller.WithOverridePDB())
 	}
 	if f.Fence == string(failover.FenceUnpublish) {
-		options = append(options, hacontroller.WithFencer(unpublishFence{attacher}))
+		options = append(options, hacontroller.WithFencer(unpublishFence{c.attacher}))
 	}
 	mover := hacontroller.NewHAController(controllerHAController, d.clients.Work, failing, options...)
 	return append(parts, part{name: controllerHAController, run: mover.Run}), nil

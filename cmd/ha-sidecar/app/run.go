@@ -36,6 +36,7 @@ func Run(ctx context.Context, opts *Options) error {
 	klog.FromContext(ctx).Info("Starts", "version", version.Get().Version, "controllers", enabled,
 		"failoverMode", opts.Failover.Mode, "fence", opts.Failover.Fence)
 	p := &process{opts: opts, enabled: enabled, registry: metrics.NewKubeRegistry(), elect: &election{}}
+	p.debug.elect = p.elect
 	p.csiMetrics = csimetrics.NewCSIMetricsManagerWithOptions("", csimetrics.WithSubsystem(csimetrics.SubsystemSidecar),
 		csimetrics.WithProcessStartTime(false), csimetrics.WithCustomRegistry(p.registry))
 	if p.driver, err = csiclient.New(csiclient.Config{
@@ -63,6 +64,7 @@ type process struct {
 	driver     *csiclient.Client
 	elect      *election
 	caches     caches
+	debug      debug
 }
 
 // main goes from the driver to the controllers.
@@ -91,13 +93,14 @@ func (p *process) main(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	parts, err := build(deps{
+	built, parts, err := build(deps{
 		opts: p.opts, driver: p.driver, clients: clients, shared: shared, leases: leases,
 		recorder: recorder, registry: p.registry, leader: p.elect,
 	}, p.enabled)
 	if err != nil {
 		return err
 	}
+	p.debug.built.Store(built)
 	group := runner.NewGroup(ctx, 0) // Run's group has the bound
 	group.Go("csiclient", p.driver.Run)
 	group.Go("informers", func(ctx context.Context) error { return p.caches.run(ctx, shared, leases) })

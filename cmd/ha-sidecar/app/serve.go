@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync"
 	"sync/atomic"
 
@@ -47,13 +46,7 @@ func (p *process) serve(group *runner.Group) error {
 		httpserver.Check{Name: "caches", Do: p.caches.ready}))
 	srv.Handle(p.opts.MetricsPath, promhttp.HandlerFor(
 		prometheus.Gatherers{p.registry, legacyregistry.DefaultGatherer}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
-	srv.HandleLocal("/debug/leader", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if p.elect.IsLeader() {
-			_, _ = w.Write([]byte("leads\n"))
-			return
-		}
-		_, _ = w.Write([]byte("waits: " + p.elect.Waiting() + "\n"))
-	}))
+	p.debug.register(srv)
 	group.Go("http", srv.Run)
 	return nil
 }
