@@ -2,7 +2,6 @@ package failover
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -49,7 +48,7 @@ func (d *decider) candidate(a *Answer, v volume.Verdict) {
 // find looks up what everything else hangs on: the volumes of the handle. It
 // returns none where the answer is given without them.
 func (d *decider) find(a *Answer, view *nodeView) []*v1.PersistentVolume {
-	names := d.pvByHandle[a.Key.Handle]
+	seeds := d.sharing(a.Key.Handle)
 	switch {
 	case !d.s.Synced:
 		a.add(ActionWait, CodeNotSynced, time.Time{}, "the caches are not filled yet")
@@ -57,17 +56,11 @@ func (d *decider) find(a *Answer, view *nodeView) []*v1.PersistentVolume {
 	case view.node == nil:
 		a.add(ActionWait, CodeNodeMissing, time.Time{}, "there is no Node "+view.name)
 		return nil
-	case len(names) == 0:
+	case len(seeds) == 0:
 		a.add(ActionWait, CodeVolumeMissing, time.Time{}, "no PersistentVolume has the handle "+string(a.Key.Handle))
 		return nil
-	case len(names) > 1:
-		a.add(ActionRefuse, CodeAmbiguousHandle, time.Time{}, fmt.Sprintf("the PersistentVolumes %s share one handle, so their attachments cannot be told apart; keep one of them", strings.Join(names, ", ")))
 	}
-	pvs := make([]*v1.PersistentVolume, len(names))
-	for i, name := range names {
-		pvs[i] = d.s.Volumes[name]
-	}
-	return pvs
+	return seeds
 }
 
 // checkDriver asks for a driver whose volumes are attached (R5).
@@ -83,7 +76,10 @@ func (d *decider) checkDriver(a *Answer) {
 
 // leads reports whether no earlier answer speaks for the closure.
 func (d *decider) leads(c Closure) bool {
-	id := c.Node + "/" + c.Volumes[0].PV
+	id := c.Node
+	for _, vol := range c.Volumes {
+		id += "/" + vol.PV
+	}
 	if d.led[id] {
 		return false
 	}

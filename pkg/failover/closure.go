@@ -116,9 +116,10 @@ func (d *decider) podView(pod *v1.Pod) *podView {
 	return p
 }
 
-// closure follows pods to volumes and volumes to pods up to the fix point. A
-// network fence cuts off a failed node as a whole, so that all it carries of
-// the driver belongs together.
+// closure follows pods to volumes and volumes to pods up to the fix point.
+// PersistentVolumes that share a handle belong together: a fence takes the
+// handle from the pods of all of them. A network fence cuts off a failed node as
+// a whole, so that all it carries of the driver belongs together.
 func (d *decider) closure(view *nodeView, seeds []*v1.PersistentVolume) *closure {
 	if d.s.Policy.Fence == FenceNetwork && !view.ready {
 		for _, p := range view.pods {
@@ -129,12 +130,24 @@ func (d *decider) closure(view *nodeView, seeds []*v1.PersistentVolume) *closure
 			}
 		}
 	}
-	return reach(view, seeds, func(*v1.PersistentVolume) bool { return true })
+	return reach(view, seeds, func(pv *v1.PersistentVolume) []*v1.PersistentVolume {
+		return d.sharing(volume.Handle(pv.Spec.CSI.VolumeHandle))
+	})
 }
 
-// reach collects what hangs together with the seeds through volumes that
-// follow lets through.
-func reach(view *nodeView, seeds []*v1.PersistentVolume, follow func(*v1.PersistentVolume) bool) *closure {
+// sharing lists the PersistentVolumes of a handle, in order of their names.
+func (d *decider) sharing(handle volume.Handle) []*v1.PersistentVolume {
+	names := d.pvByHandle[handle]
+	pvs := make([]*v1.PersistentVolume, len(names))
+	for i, name := range names {
+		pvs[i] = d.s.Volumes[name]
+	}
+	return pvs
+}
+
+// reach collects what hangs together with the seeds: a pod goes with the
+// volumes that follow yields for each one of the driver that it uses.
+func reach(view *nodeView, seeds []*v1.PersistentVolume, follow func(*v1.PersistentVolume) []*v1.PersistentVolume) *closure {
 	c := &closure{node: view.name}
 	volumes, pods := map[string]bool{}, map[types.UID]bool{}
 	for queue := slices.Clone(seeds); len(queue) > 0; queue = queue[1:] {
@@ -151,8 +164,8 @@ func reach(view *nodeView, seeds []*v1.PersistentVolume, follow func(*v1.Persist
 			pods[p.pod.UID] = true
 			c.pods = append(c.pods, p)
 			for _, u := range p.uses {
-				if u.ours && follow(u.pv) {
-					queue = append(queue, u.pv)
+				if u.ours {
+					queue = append(queue, follow(u.pv)...)
 				}
 			}
 		}

@@ -504,6 +504,21 @@ func TestRefusalIsToldAgain(t *testing.T) {
 	})
 }
 
+// TestHandleOfAMemberIsShared: a volume that goes along has a twin which nobody
+// on the node uses, so that only its handle leads to it.
+func TestHandleOfAMemberIsShared(t *testing.T) {
+	w := cluster("volume log", "pod db-0 on=n1 uses=data,log", "attached log n1", "volume twin handle=h-log")
+	run(t, w, func(t *testing.T, r *rig) {
+		r.health.set(fails("data", "n1"))
+		if pv := r.received(time.Second); pv != "" {
+			t.Fatalf("received %q", pv)
+		}
+		if a := r.c.Decisions().Answers; len(a) != 1 || a[0].Primary().Code != CodeAmbiguousHandle {
+			t.Fatalf("answers %+v", a)
+		}
+	})
+}
+
 // TestTargetsOfMany: one question, each name its own answer, and a name that is
 // refused is sent again once it may go.
 func TestTargetsOfMany(t *testing.T) {

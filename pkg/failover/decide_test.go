@@ -126,6 +126,17 @@ func TestRules(t *testing.T) {
 		{"unclaimed", []string{"volume data unclaimed"}, ActionRefuse, []Code{CodeClaimMismatch}},
 		{"two volumes with one handle", []string{"volume twin handle=h-data"}, ActionRefuse, []Code{CodeAmbiguousHandle, CodeAttachmentMissing}},
 
+		{"a volume of the closure has a twin", []string{
+			"volume logs", "volume twin handle=h-logs", "pod db-0 on=n1 uses=data,logs", "attached logs n1",
+		}, ActionRefuse, []Code{CodeAmbiguousHandle, CodeAttachmentMissing}},
+		{"a pod elsewhere uses the twin", []string{
+			"volume logs", "volume twin handle=h-logs", "pod db-0 on=n1 uses=data,logs", "attached logs n1", "pod web on=n2 uses=twin",
+		}, ActionRefuse, []Code{CodeAmbiguousHandle, CodeAttachmentMissing}},
+		{"an opted-out pod uses the twin", []string{
+			"volume logs", "volume twin handle=h-logs", "pod db-0 on=n1 uses=data,logs", "attached logs n1",
+			"pod web on=n1 uses=twin annotation=ha-sidecar.io/failover=disabled", "attached twin n1",
+		}, ActionRefuse, []Code{CodeAmbiguousHandle, CodeOptedOut}},
+
 		// Not knowing is never a reason to delete.
 		{"caches not synced", []string{"unsynced"}, ActionWait, []Code{CodeNotSynced}},
 		{"no CSIDriver", []string{"driver absent"}, ActionWait, []Code{CodeDriverMissing}},

@@ -27,7 +27,7 @@ func (d *decider) checkDestinations(a *Answer, c *closure) {
 		}
 		group := []*podView{p}
 		if seeds := exclusiveVolumes(p); len(seeds) > 0 {
-			group = reach(view, seeds, volume.Exclusive).pods
+			group = reach(view, seeds, exclusive).pods
 		}
 		for _, member := range group {
 			done[member] = true
@@ -42,11 +42,19 @@ func (d *decider) checkDestinations(a *Answer, c *closure) {
 	}
 }
 
+// exclusive yields the volume itself if one node alone may have it.
+func exclusive(pv *v1.PersistentVolume) []*v1.PersistentVolume {
+	if volume.Exclusive(pv) {
+		return []*v1.PersistentVolume{pv}
+	}
+	return nil
+}
+
 func exclusiveVolumes(p *podView) []*v1.PersistentVolume {
 	var pvs []*v1.PersistentVolume
 	for _, u := range p.uses {
-		if u.ours && volume.Exclusive(u.pv) {
-			pvs = append(pvs, u.pv)
+		if u.ours {
+			pvs = append(pvs, exclusive(u.pv)...)
 		}
 	}
 	return pvs

@@ -2,6 +2,8 @@ package failover
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -108,7 +110,15 @@ func (g *gatherer) gather(p Policy, started time.Time, verdicts []volume.Verdict
 			return s, err
 		}
 	}
-	for _, pv := range s.Volumes {
+	for _, pv := range slices.Collect(maps.Values(s.Volumes)) {
+		if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != g.driver {
+			continue
+		}
+		if err := g.byHandle(&s, volume.Handle(pv.Spec.CSI.VolumeHandle)); err != nil {
+			return s, err
+		}
+	}
+	for _, pv := range slices.Collect(maps.Values(s.Volumes)) {
 		if ref := pv.Spec.ClaimRef; ref != nil {
 			if err := g.claim(&s, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}); err != nil {
 				return s, err

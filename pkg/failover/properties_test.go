@@ -33,7 +33,7 @@ func drawWorld(t *rapid.T) *world {
 	volumes := rapid.IntRange(1, 8).Draw(t, "volumes")
 	for i := range volumes {
 		w.add(fmt.Sprintf("volume v%d modes=%s %s", i, pick("modes", "RWO", "RWO", "RWX"),
-			pick("volume", "", "", "", "", "", "", "driver=other.example.com", "unclaimed")))
+			pick("volume", "", "", "", "", "", "", "driver=other.example.com", "unclaimed", "handle=h-v0")))
 	}
 	for i := range rapid.IntRange(0, 10).Draw(t, "pods") {
 		on := node()
@@ -195,7 +195,7 @@ func TestClosureIsClosedAndMinimal(t *testing.T) {
 			if len(a.Closure.Volumes) == 0 {
 				continue
 			}
-			want := slowClosure(w, a.PV, a.Key.Node)
+			want := slowClosure(w, a.Key)
 			got := map[string]bool{}
 			for _, v := range a.Closure.Volumes {
 				got["volume "+v.PV] = true
@@ -204,16 +204,24 @@ func TestClosureIsClosedAndMinimal(t *testing.T) {
 				got["pod "+p.Name] = true
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Fatalf("closure of %s on %s (-want +got):\n%s", a.PV, a.Key.Node, diff)
+				t.Fatalf("closure of %s (-want +got):\n%s", a.Key, diff)
 			}
 		}
 	})
 }
 
-func slowClosure(w *world, pv, node string) map[string]bool {
-	in := map[string]bool{"volume " + pv: true}
-	for size := 0; size != len(in); {
+func slowClosure(w *world, key volume.Key) map[string]bool {
+	in, node := map[string]bool{}, key.Node
+	for size := -1; size != len(in); {
 		size = len(in)
+		for _, pv := range w.volumes {
+			shares := func(other *v1.PersistentVolume) bool {
+				return in["volume "+other.Name] && other.Spec.CSI.VolumeHandle == pv.Spec.CSI.VolumeHandle
+			}
+			if pv.Spec.CSI.Driver == testDriver && (pv.Spec.CSI.VolumeHandle == string(key.Handle) || slices.ContainsFunc(slices.Collect(maps.Values(w.volumes)), shares)) {
+				in["volume "+pv.Name] = true
+			}
+		}
 		for _, pod := range w.pods {
 			if pod.Spec.NodeName != node || pod.Status.Phase == v1.PodSucceeded {
 				continue
@@ -237,6 +245,33 @@ func slowClosure(w *world, pv, node string) map[string]bool {
 		}
 	}
 	return in
+}
+
+// TestOneClosureOneAnswer: volumes that can only move together are answered
+// alike, and one of them speaks for all.
+func TestOneClosureOneAnswer(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		leads, actions := map[string]int{}, map[string]Action{}
+		for _, a := range w.decide().Answers {
+			if len(a.Closure.Volumes) == 0 {
+				continue
+			}
+			closure := a.Closure.Node + " " + renderClosure(a.Closure)
+			if a.Lead {
+				leads[closure]++
+			}
+			if before, ok := actions[closure]; ok && before != a.Action {
+				t.Fatalf("%s: %s and %s", closure, before, a.Action)
+			}
+			actions[closure] = a.Action
+		}
+		for closure := range actions {
+			if leads[closure] != 1 {
+				t.Fatalf("%s is spoken for %d times", closure, leads[closure])
+			}
+		}
+	})
 }
 
 // TestVetoYieldsNoTargets: a move never concerns a pod that may not be touched,

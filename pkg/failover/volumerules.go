@@ -19,10 +19,24 @@ const attacherFinalizer = "external-attacher/"
 // checkVolumes asks of every volume of the closure whether it is what it seems,
 // whether it is attached, and whether it is of use anywhere.
 func (d *decider) checkVolumes(a *Answer, c *closure) {
+	d.checkHandles(a, c)
 	for _, m := range c.volumes {
 		d.checkClaim(a, m.pv)
 		d.checkAttachment(a, c, m)
 		d.checkUsable(a, m)
+	}
+}
+
+// checkHandles refuses volumes that share a handle: which of them a fence would
+// take it from is not to be told.
+func (d *decider) checkHandles(a *Answer, c *closure) {
+	seen := map[volume.Handle]bool{}
+	for _, m := range c.volumes {
+		handle := volume.Handle(m.pv.Spec.CSI.VolumeHandle)
+		if names := d.pvByHandle[handle]; len(names) > 1 && !seen[handle] {
+			seen[handle] = true
+			a.add(ActionRefuse, CodeAmbiguousHandle, time.Time{}, fmt.Sprintf("the PersistentVolumes %s share one handle, so their attachments cannot be told apart; keep one of them", strings.Join(names, ", ")))
+		}
 	}
 }
 
