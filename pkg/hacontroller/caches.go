@@ -151,7 +151,8 @@ func (hac *haController) users(pv string) (pods []*v1.Pod, claimed bool) {
 }
 
 // volumesOf names the PersistentVolumes that pod uses. Claims are bound once and
-// for all, so the cache is good enough.
+// for all, so the cache is good enough. Anybody may make a claim that names a
+// PersistentVolume; it is used by the one that the PersistentVolume names too.
 func (hac *haController) volumesOf(pod *v1.Pod) map[string]bool {
 	pvs := map[string]bool{}
 	for _, claim := range kube.ClaimNames(pod) {
@@ -159,11 +160,25 @@ func (hac *haController) volumesOf(pod *v1.Pod) map[string]bool {
 		if err != nil || !ok {
 			continue
 		}
-		if c, ok := obj.(*v1.PersistentVolumeClaim); ok && c.Spec.VolumeName != "" {
+		if c, ok := obj.(*v1.PersistentVolumeClaim); ok && c.Spec.VolumeName != "" && !hac.boundToAnother(c) {
 			pvs[c.Spec.VolumeName] = true
 		}
 	}
 	return pvs
+}
+
+// boundToAnother reports whether the PersistentVolume that claim names is known
+// to be bound to another claim.
+func (hac *haController) boundToAnother(claim *v1.PersistentVolumeClaim) bool {
+	if hac.caches.pvLister == nil {
+		return false
+	}
+	pv, err := hac.caches.pvLister.Get(claim.Spec.VolumeName)
+	if err != nil || pv.Spec.ClaimRef == nil {
+		return false
+	}
+	ref := pv.Spec.ClaimRef
+	return ref.Namespace != claim.Namespace || ref.Name != claim.Name || ref.UID != "" && ref.UID != claim.UID
 }
 
 // subscribe makes changes wake the nodes that they concern. The returned

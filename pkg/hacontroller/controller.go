@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// How many API calls of one node, or fences of all nodes, are in flight.
+	// How many API calls, and how many fences, of one node are in flight.
 	callsPerNode  = 16
-	fencesInTotal = 32
+	fencesPerNode = 16
 
 	retryBase = 100 * time.Millisecond
 	retryMax  = 30 * time.Second
@@ -64,15 +64,16 @@ type haController struct {
 	caches   caches
 	metrics  *stepMetrics
 	queue    workqueue.TypedRateLimitingInterface[string]
-	// fenceSlots bounds the fences in flight; calls counts them.
-	fenceSlots chan struct{}
-	calls      sync.WaitGroup
+	// calls are the fences in flight.
+	calls sync.WaitGroup
 
 	// mu guards what is remembered between two passes.
 	mu      sync.Mutex
 	marks   map[string]*mark
 	tracks  map[types.UID]*track
 	refused map[types.UID]refusal
+	// slots bound the fences in flight, by node.
+	slots map[string]chan struct{}
 }
 
 // NewHAController creates a controller called name, which is used in logs, that
@@ -89,7 +90,7 @@ func NewHAController(name string, kubeClient kubernetes.Interface, pvWithFailing
 		clock:         clock.RealClock{},
 		workers:       DefaultWorkers,
 		tracer:        noop.NewTracerProvider().Tracer(""),
-		fenceSlots:    make(chan struct{}, fencesInTotal),
+		slots:         map[string]chan struct{}{},
 		marks:         map[string]*mark{},
 		tracks:        map[types.UID]*track{},
 		refused:       map[types.UID]refusal{},
@@ -149,8 +150,8 @@ func (hac *haController) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
 	var wg sync.WaitGroup
 	defer hac.endTraces()
+	defer hac.calls.Wait() // after the workers, which begin them
 	defer wg.Wait()
-	defer hac.calls.Wait()
 	defer cancel()
 
 	hac.queue = workqueue.NewTypedRateLimitingQueueWithConfig(

@@ -25,6 +25,9 @@ const (
 	EndedEventReason = "FailoverEnded"
 	// FenceFailedEventReason: the storage did not acknowledge a fence yet.
 	FenceFailedEventReason = "FenceFailed"
+	// StepFailedEventReason: the API server does not take a step; it is tried
+	// again.
+	StepFailedEventReason = "FailoverStepFailed"
 	// DoneEventReason, on the Node: the volumes are off it.
 	DoneEventReason = "FailoverDone"
 	// HeldEventReason and UnheldEventReason, on the Node: its hold came or went.
@@ -62,6 +65,7 @@ const (
 	ReasonUnreadableHold     Reason = "UnreadableHold"
 	ReasonUnreadableRecord   Reason = "UnreadableRecord"
 	ReasonAttachmentUnknown  Reason = "AttachmentUnknown"
+	ReasonHoldLost           Reason = "HoldLost"
 )
 
 // sentences say each refusal to a person, with the next step.
@@ -83,8 +87,9 @@ var sentences = map[Reason]string{
 	ReasonEvictionFailed:     "its eviction failed",
 	ReasonNotStopped:         "it was evicted and did not stop in time",
 	ReasonUnreadableHold:     "the annotation that holds the node cannot be read; remove it once the node is clean",
-	ReasonUnreadableRecord:   "its fence record cannot be read; see the runbook before removing the annotation",
+	ReasonUnreadableRecord:   "its fence record cannot be read or is another's; remove the annotation once you know that the node does not use the volume",
 	ReasonAttachmentUnknown:  "a VolumeAttachment of the move is not known here yet",
+	ReasonHoldLost:           "the taint or the annotation that holds the node is taken away again and again; find out by whom",
 }
 
 // Sentence says the reason to a person.

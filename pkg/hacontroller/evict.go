@@ -66,7 +66,8 @@ func (hac *haController) ask(ctx context.Context, w *walk) error {
 	t := w.track
 	var due []*v1.Pod
 	t.mu.Lock()
-	if t.askedSince.IsZero() {
+	begins := t.askedSince.IsZero()
+	if begins {
 		t.askedSince = now
 	}
 	for _, pod := range w.pods {
@@ -77,6 +78,11 @@ func (hac *haController) ask(ctx context.Context, w *walk) error {
 		}
 	}
 	t.mu.Unlock()
+	if begins {
+		// However the pods go, asked, by somebody else or not before the round
+		// ends: the end of the move is told.
+		t.finish(w, now.Add(watchAsked*hac.evictDeadline))
+	}
 	return each(hac.metrics, due, func(_ int, pod *v1.Pod) error { return hac.askPod(ctx, w, pod) })
 }
 
@@ -112,7 +118,6 @@ func (hac *haController) askPod(ctx context.Context, w *walk, pod *v1.Pod) error
 		logger.V(1).Info("Eviction is refused for now", "reason", refusal, "tries", a.tries)
 	case !gone:
 		hac.settle(pod)
-		t.finish(w, now.Add(watchAsked*hac.evictDeadline))
 		hac.reached(ctx, t, w.pvs(), MilestoneAsked)
 		hac.event(pod, v1.EventTypeWarning, PodEvictEventReason, "Evicted, since a volume that it uses fails on node %s", w.node)
 	}

@@ -17,7 +17,8 @@ const (
 )
 
 // fence starts the fences that are due, each on its own: the storage may take
-// long, and neither the node's other walks nor its other volumes wait for it.
+// long, and no other node waits for it, nor do the next fencesPerNode-1 volumes
+// of this one.
 // Where there is a kubelet it is asked too, since its unmount is what many a
 // storage waits for.
 func (hac *haController) fence(ctx context.Context, l *live, w *walk, _ decision) (result, error) {
@@ -29,12 +30,15 @@ func (hac *haController) fence(ctx context.Context, l *live, w *walk, _ decision
 	t.mu.Lock()
 	for _, va := range w.vas {
 		f := t.fences[va.UID]
+		if f == nil {
+			f = &fencing{}
+			t.fences[va.UID] = f
+		}
 		if f.acked || f.running || now.Before(f.next) {
 			continue
 		}
 		f.running = true
-		t.fences[va.UID] = f
-		hac.calls.Go(func() { hac.fenceOne(ctx, w, va) })
+		hac.calls.Go(func() { hac.fenceOne(ctx, w, va, f) })
 	}
 	t.mu.Unlock()
 
@@ -51,20 +55,19 @@ func (hac *haController) fence(ctx context.Context, l *live, w *walk, _ decision
 
 // fenceOne calls the Fencer for one attachment and wakes the node with the
 // answer.
-func (hac *haController) fenceOne(ctx context.Context, w *walk, va *storagev1.VolumeAttachment) {
+func (hac *haController) fenceOne(ctx context.Context, w *walk, va *storagev1.VolumeAttachment, f *fencing) {
 	err := hac.callFencer(ctx, va)
 	now := hac.clock.Now()
 	t := w.track
 	t.mu.Lock()
-	f := t.fences[va.UID]
 	f.running, f.acked = false, err == nil
 	f.tries++
 	pause := doubling(fenceAgainFirst, fenceAgainMax, f.tries-1)
 	f.next = now.Add(pause)
-	t.fences[va.UID] = f
 	all := true
 	for _, other := range w.vas {
-		all = all && t.fences[other.UID].acked
+		o := t.fences[other.UID]
+		all = all && o != nil && o.acked
 	}
 	t.mu.Unlock()
 
@@ -85,11 +88,24 @@ func (hac *haController) fenceOne(ctx context.Context, w *walk, va *storagev1.Vo
 	hac.queue.Add(w.node)
 }
 
+// fenceSlots bounds the fences in flight for a node.
+func (hac *haController) fenceSlots(node string) chan struct{} {
+	hac.mu.Lock()
+	defer hac.mu.Unlock()
+	slots := hac.slots[node]
+	if slots == nil {
+		slots = make(chan struct{}, fencesPerNode)
+		hac.slots[node] = slots
+	}
+	return slots
+}
+
 // callFencer makes one bounded call, when there is room for it.
 func (hac *haController) callFencer(ctx context.Context, va *storagev1.VolumeAttachment) error {
+	slots := hac.fenceSlots(va.Spec.NodeName)
 	select {
-	case hac.fenceSlots <- struct{}{}:
-		defer func() { <-hac.fenceSlots }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -74,6 +74,7 @@ func addHold(node *v1.Node, driver string, more []volume.HeldVolume, now metav1.
 	for _, v := range more {
 		i := slices.IndexFunc(rec.Volumes, func(h volume.HeldVolume) bool { return h.PV == v.PV })
 		if i < 0 {
+			v.Time = now
 			rec.Volumes = append(rec.Volumes, v)
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 type stepMetrics struct {
 	steps    *metrics.HistogramVec
 	refusals *metrics.CounterVec
+	failures *metrics.Counter
 	panics   *metrics.Counter
 }
 
@@ -26,6 +27,11 @@ func newStepMetrics() *stepMetrics {
 			Help:           "Pods, attachments and nodes that a failover did not touch or that hold it up, by reason.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"reason"}),
+		failures: metrics.NewCounter(&metrics.CounterOpts{
+			Name:           "ha_sidecar_failover_step_failures_total",
+			Help:           "Steps of failovers that failed as often as to be told of.",
+			StabilityLevel: metrics.ALPHA,
+		}),
 		panics: metrics.NewCounter(&metrics.CounterOpts{
 			Name:           "ha_sidecar_failover_panics_total",
 			Help:           "Panics caught while working on a node.",
@@ -38,7 +44,7 @@ func (m *stepMetrics) register(r metrics.KubeRegistry) error {
 	if r == nil {
 		return nil
 	}
-	for _, c := range []metrics.Registerable{m.steps, m.refusals, m.panics} {
+	for _, c := range []metrics.Registerable{m.steps, m.refusals, m.failures, m.panics} {
 		if err := r.Register(c); err != nil {
 			return fmt.Errorf("hacontroller: registering metric %s: %w", c.FQName(), err)
 		}

@@ -150,7 +150,7 @@ func (hac *haController) recorded(ctx context.Context, node string, vas []*stora
 		if !ok || va.Spec.NodeName != node || va.Spec.Attacher != hac.driver {
 			continue
 		}
-		if err != nil || rec.Node != node || len(rec.Targets) == 0 {
+		if err != nil || rec.Node != node || !plansFor(&rec, va) {
 			hac.refuse(ctx, va, ReasonUnreadableRecord, RefusedEventReason)
 			continue
 		}
@@ -161,6 +161,14 @@ func (hac *haController) recorded(ctx context.Context, node string, vas []*stora
 		walks = append(walks, w)
 	}
 	return walks
+}
+
+// plansFor reports whether the record is va's own: va is in the plan, and all of
+// the plan is about one node. A copy on another attachment is nobody's plan.
+func plansFor(rec *volume.FenceRecord, va *storagev1.VolumeAttachment) bool {
+	mine := func(t volume.Target) bool { return t.VolumeAttachmentUID == va.UID }
+	elsewhere := func(t volume.Target) bool { return t.Node != rec.Node }
+	return slices.ContainsFunc(rec.Targets, mine) && !slices.ContainsFunc(rec.Targets, elsewhere)
 }
 
 // vaNames are the attachments of node that matter: those with a record, and
@@ -210,6 +218,7 @@ func (hac *haController) walksOf(ctx context.Context, node string, asked []*walk
 			w.track.finish(w, time.Time{}) // it ends with its attachments, however they go
 		} else {
 			w.track.resume(w)
+			w.track.forgetFences()
 		}
 	}
 	// What carries a record and is in no readable plan was shown above, and

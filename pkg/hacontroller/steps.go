@@ -17,6 +17,8 @@ import (
 
 // result is what a step leaves behind.
 type result struct {
+	// holding: the walk waits for the node's hold.
+	holding bool
 	// again: what was read is outdated, look again at once.
 	again bool
 	// wait is the longest time until the next look; 0: the interval.
@@ -61,7 +63,10 @@ func (hac *haController) advance(ctx context.Context, l *live, w *walk) (result,
 	case stepHold:
 		// holdAll comes before every other step of a pass: it is wanted anew, or
 		// it failed and its error is returned from there.
-		return result{again: w.record != nil && l.node != nil && held(l.node, hac.driver)}, nil
+		if pause := w.track.holdPause(hac.clock.Now()); pause > 0 {
+			return result{holding: true, wait: pause}, nil
+		}
+		return result{holding: true, again: w.record != nil && l.node != nil && held(l.node, hac.driver)}, nil
 	default:
 		return result{again: true}, nil
 	}

@@ -10,6 +10,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// A hold that did not stay is put on again after this, doubling.
+const (
+	holdAgainFirst = time.Second
+	holdAgainMax   = time.Minute
+)
+
 // The milestones of a walk, in their order; label of the histogram.
 const (
 	MilestoneHeld       = "held"
@@ -50,8 +56,13 @@ type track struct {
 	// notBefore is when the next round may begin, after rounds that ended.
 	notBefore time.Time
 	rounds    int
-	asks      map[types.UID]ask
-	fences    map[types.UID]fencing
+	// holds counts how often the node was held for this walk, heldAt is when last.
+	holds  int
+	heldAt time.Time
+	// failures counts the passes in a row in which its step failed.
+	failures int
+	asks     map[types.UID]ask
+	fences   map[types.UID]*fencing
 	// finishing: only the end of these attachments is still waited for.
 	finishing bool
 	vas       []types.UID
@@ -93,6 +104,40 @@ func (t *track) resume(w *walk) {
 	clear(t.asks)
 }
 
+// holdsExpected is how often a node is held for one walk: before the first pod
+// goes, and once more as fenced.
+const holdsExpected = 2
+
+// holdTried notes one more hold and returns how many there were.
+func (t *track) holdTried(now time.Time) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.holds++
+	t.heldAt = now
+	return t.holds
+}
+
+// holdPause is how long to wait before the node is held once more. A hold that
+// does not stay is somebody's doing, and who removes it at once, told by the very
+// event of it, must not meet one who puts it on at once.
+func (t *track) holdPause(now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.holds < holdsExpected {
+		return 0
+	}
+	return t.heldAt.Add(doubling(holdAgainFirst, holdAgainMax, t.holds-holdsExpected)).Sub(now)
+}
+
+// forgetFences is for a walk without a record: what was acknowledged, or still is
+// to be, was for a plan that somebody has taken away. The volumes may have been
+// published again since.
+func (t *track) forgetFences() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.fences)
+}
+
 // waitsFor says which attachments' end is waited for, and names their volumes.
 func (t *track) waitsFor(now time.Time) (vas []types.UID, pvs []string, finishing bool) {
 	t.mu.Lock()
@@ -122,7 +167,7 @@ func (hac *haController) track(key types.UID, node string, received time.Time) *
 	if t == nil {
 		t = &track{
 			node: node, received: received,
-			seen: map[string]time.Duration{}, asks: map[types.UID]ask{}, fences: map[types.UID]fencing{},
+			seen: map[string]time.Duration{}, asks: map[types.UID]ask{}, fences: map[types.UID]*fencing{},
 		}
 		hac.tracks[key] = t
 	}

@@ -19,7 +19,7 @@ func (hac *haController) holdAll(ctx context.Context, l *live, walks []*walk) er
 	var more []volume.HeldVolume
 	var waiting []*walk
 	for _, w := range walks {
-		if decide(hac.view(w, l)).step != stepHold {
+		if decide(hac.view(w, l)).step != stepHold || w.track.holdPause(hac.clock.Now()) > 0 {
 			continue
 		}
 		waiting = append(waiting, w)
@@ -50,6 +50,9 @@ func (hac *haController) holdAll(ctx context.Context, l *live, walks []*walk) er
 			"Pods are kept off this node, since volumes of %s fail on it", hac.driver)
 	}
 	for _, w := range waiting {
+		if w.track.holdTried(hac.clock.Now()) > holdsExpected {
+			hac.refuse(ctx, node, ReasonHoldLost, RefusedEventReason)
+		}
 		hac.reached(ctx, w.track, w.pvs(), MilestoneHeld)
 	}
 	return nil

@@ -195,9 +195,9 @@ func forced(pod *v1.Pod) bool {
 func (hac *haController) forceDelete(ctx context.Context, pod *v1.Pod) (deleted bool, err error) {
 	err = hac.deletePod(ctx, pod)
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return false, nil // the pod of this UID is not there any more
-	case err != nil:
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil: // a conflict: the pod of this UID is gone, which the next read shows
 		return false, fmt.Errorf("deleting pod %s: %w", podName(pod), err)
 	}
 	hac.event(pod, v1.EventTypeWarning, PodDeleteEventReason, "Deleted, since a volume that it uses fails on node %s%s", pod.Spec.NodeName, hac.assurance())
@@ -208,9 +208,9 @@ func (hac *haController) forceDelete(ctx context.Context, pod *v1.Pod) (deleted 
 func (hac *haController) detach(ctx context.Context, va *storagev1.VolumeAttachment) error {
 	err := hac.deleteVA(ctx, va)
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil // the one of this UID is not there any more
-	case err != nil:
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil: // a conflict: the one of this UID is gone, which the next read shows
 		return fmt.Errorf("deleting VolumeAttachment %s: %w", va.Name, err)
 	}
 	hac.event(va, v1.EventTypeWarning, VADeleteEventReason, "Deleted, since volume %s fails on node %s%s", pvOf(va), va.Spec.NodeName, hac.assurance())

@@ -61,6 +61,11 @@ func (hac *haController) pass(ctx context.Context, node string) (wait time.Durat
 	holdErr := hac.holdAll(ctx, l, walks)
 	stepErr := each(hac.metrics, walks, func(i int, w *walk) (err error) {
 		results[i], err = hac.advance(ctx, l, w)
+		if !results[i].holding {
+			hac.stepEnded(ctx, w, err)
+		} else if holdErr != nil {
+			hac.stepEnded(ctx, w, holdErr)
+		}
 		return err
 	})
 	unholdErr := hac.unhold(ctx, l, walks)
@@ -111,6 +116,9 @@ func (hac *haController) view(w *walk, l *live) view {
 			v.recorded++
 		}
 		f := w.track.fences[va.UID]
+		if f == nil {
+			f = &fencing{}
+		}
 		if f.acked {
 			v.fenced++
 		} else if !f.running && (v.nextFence.IsZero() || f.next.Before(v.nextFence)) {

@@ -153,6 +153,26 @@ func TestWalkRecordsTheWholePlanBeforeAnyFence(t *testing.T) {
 	})
 }
 
+// The end is told too when somebody else moves the pod that a budget kept.
+func TestWalkIsDoneHoweverThePodGoes(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"))
+		s.budgets["p"] = budgetSays()
+		signal, stop := s.with(WithFencer(s.fencer))
+		signal("a")
+		pass(2 * time.Minute) // the round has ended
+		s.stop(podsGVR, "ns", "p")
+		s.targets.withdraw("a")
+		synctest.Wait()
+		s.stop(vasGVR, "", "va-a-n1")
+		pass(time.Minute)
+		stop()
+		if s.told("FailoverEnded p ") != 1 || s.told("FailoverDone n1 ") != 1 {
+			t.Errorf("events %q", s.events)
+		}
+	})
+}
+
 func TestWalkEvictsOnAReadyNode(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		grace := int64(300)
