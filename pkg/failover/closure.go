@@ -36,7 +36,8 @@ type use struct {
 	// volume is the pod's own name for it.
 	volume string
 	claim  types.NamespacedName
-	// pv is nil where the claim or its PersistentVolume is not known.
+	// pv is nil where the claim or its PersistentVolume is not known, or the
+	// latter is another claim's.
 	pv *v1.PersistentVolume
 	// ours is true for a volume of our driver.
 	ours bool
@@ -108,12 +109,23 @@ func (d *decider) podView(pod *v1.Pod) *podView {
 		if pvc := d.s.Claims[u.claim]; pvc != nil && pvc.Spec.VolumeName != "" {
 			u.pv = d.s.Volumes[pvc.Spec.VolumeName]
 		}
+		if u.pv != nil && claimedByOther(u.pv, u.claim) {
+			u.pv = nil
+		}
 		if u.pv != nil {
 			_, u.ours = d.handleOf(u.pv)
 		}
 		p.uses = append(p.uses, u)
 	}
 	return p
+}
+
+// claimedByOther reports whether the volume says that it is another claim's.
+// Anybody may name any volume in a claim of their own, and no kubelet mounts it
+// for that. (Of the name that the volume does say, checkClaim asks for the UID.)
+func claimedByOther(pv *v1.PersistentVolume, claim types.NamespacedName) bool {
+	ref := pv.Spec.ClaimRef
+	return ref != nil && (ref.Namespace != claim.Namespace || ref.Name != claim.Name)
 }
 
 // closure follows pods to volumes and volumes to pods up to the fix point.

@@ -123,6 +123,13 @@ func TestRules(t *testing.T) {
 		// Whose volume it is.
 		{"claim of an earlier life", []string{"volume data claim-ref=claim-old"}, ActionRefuse, []Code{CodeClaimMismatch}},
 		{"claim names another volume", []string{"volume data2", "volume data names=data2"}, ActionRefuse, []Code{CodeClaimMismatch, CodeDetaching}},
+		{"a stranger's claim names the volume", []string{
+			"namespace shy annotation=ha-sidecar.io/failover=disabled", "claim grab ns=shy names=data", "pod grab ns=shy on=n1 uses=grab phase=Pending",
+		}, ActionMove, nil},
+		{"a stranger's claim of the same name", []string{
+			"namespace shy annotation=ha-sidecar.io/failover=disabled", "claim data ns=shy", "pod grab ns=shy on=n1 uses=data phase=Pending",
+		}, ActionMove, nil},
+		{"a pod of the closure uses a claim that grabs", []string{"claim grab names=data", "pod db-0 on=n1 uses=data,grab"}, ActionWait, []Code{CodeClaimMissing}},
 		{"unclaimed", []string{"volume data unclaimed"}, ActionRefuse, []Code{CodeClaimMismatch}},
 		{"two volumes with one handle", []string{"volume twin handle=h-data"}, ActionRefuse, []Code{CodeAmbiguousHandle, CodeAttachmentMissing}},
 

@@ -26,7 +26,7 @@ func (d *decider) checkUnsafe(a *Answer, p *podView) {
 		}
 		switch u := p.uses[j]; {
 		case u.pv == nil:
-			a.add(ActionWait, CodeClaimMissing, time.Time{}, fmt.Sprintf("the claim %s of pod %s, or its PersistentVolume, is not there", u.claim, podName(p.pod)))
+			a.add(ActionWait, CodeClaimMissing, time.Time{}, fmt.Sprintf("the claim %s of pod %s, or its PersistentVolume, is not there, or they are not bound to each other", u.claim, podName(p.pod)))
 		case !u.ours && !readOnlyVolume(u.pv) && writable(p.pod, vol):
 			unsafe = append(unsafe, fmt.Sprintf("%s (%s)", vol.Name, foreign(u.pv)))
 		}

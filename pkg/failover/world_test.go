@@ -121,6 +121,8 @@ func (w *world) line(kind string, ws words) error {
 		w.addNode(ws)
 	case "volume":
 		w.addVolume(ws)
+	case "claim":
+		w.addClaim(ws)
 	case "pod":
 		return w.addPod(ws)
 	case "attached":
@@ -177,7 +179,7 @@ func onNodes(names []string) *v1.VolumeNodeAffinity {
 }
 
 // addVolume adds a PersistentVolume and a claim of the same name, bound to each
-// other.
+// other. A claim alone may name any volume.
 func (w *world) addVolume(ws words) {
 	name, ns := ws[0], ws.value("ns", "default")
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -200,6 +202,11 @@ func (w *world) addVolume(ws words) {
 		pv.Spec.ClaimRef = &v1.ObjectReference{Namespace: ns, Name: name, UID: types.UID(ws.value("claim-ref", "claim-"+name))}
 	}
 	w.volumes[name] = pv
+	w.addClaim(ws)
+}
+
+func (w *world) addClaim(ws words) {
+	name, ns := ws[0], ws.value("ns", "default")
 	w.claims[ns+"/"+name] = &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID("claim-" + name)},
 		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: ws.value("names", name)},
