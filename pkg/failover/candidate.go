@@ -103,10 +103,10 @@ func (d *decider) checkPaused(a *Answer, view *nodeView) {
 func (d *decider) checkFence(a *Answer, c *closure, view *nodeView) {
 	canFence := d.canFence(view)
 	switch {
+	case !view.ready && !canFence && outOfService(view.node):
+		a.add(ActionRefuse, CodeOutOfService, time.Time{}, "node "+view.name+" is not Ready and somebody has declared it out of service, so Kubernetes itself deletes the pods there that do not tolerate that and detaches their volumes; this is not counted as a fence, set --fence to have the pods moved")
 	case !view.ready && !canFence:
 		a.add(ActionRefuse, CodeNoFence, time.Time{}, "node "+view.name+" is not Ready, so its pods cannot be asked to stop, and nothing fences it; set --fence, or power it off and taint it "+v1.TaintNodeOutOfService)
-	case !view.ready && d.s.Policy.Fence == FenceNone:
-		a.add(ActionMove, CodeFencedByOther, time.Time{}, "node "+view.name+" is not Ready and somebody has declared it out of service")
 	}
 	if len(c.pods) > 0 {
 		return
@@ -144,11 +144,12 @@ func (d *decider) canFence(view *nodeView) bool {
 	case FenceNetwork:
 		return !view.ready
 	default:
-		return !view.ready && outOfService(view.node)
+		return false
 	}
 }
 
-// outOfService reports whether somebody else vouches that the node is off.
+// outOfService reports whether somebody else vouches that the node is off. The
+// walk does not go by that, so that it is no fence here either.
 func outOfService(node *v1.Node) bool {
 	for _, taint := range node.Spec.Taints {
 		if taint.Key == v1.TaintNodeOutOfService && taint.Value != outOfServiceByUs {

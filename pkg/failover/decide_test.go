@@ -34,7 +34,8 @@ func TestRules(t *testing.T) {
 		{"network fence, node Ready", []string{"policy fence=network"}, ActionMove, nil},
 		{"network fence, node not Ready", []string{"policy fence=network", "node n1 not-ready"}, ActionMove, nil},
 		{"out of service, but Ready", []string{"policy fence=none", "node n1 taint=node.kubernetes.io/out-of-service=x:NoExecute"}, ActionMove, nil},
-		{"out of service and not Ready", []string{"policy fence=none", "node n1 not-ready taint=node.kubernetes.io/out-of-service=x:NoExecute"}, ActionMove, []Code{CodeFencedByOther}},
+		{"out of service and not Ready", []string{"policy fence=none", "node n1 not-ready taint=node.kubernetes.io/out-of-service=x:NoExecute"}, ActionRefuse, []Code{CodeOutOfService}},
+		{"a fence, out of service and not Ready", []string{"node n1 not-ready taint=node.kubernetes.io/out-of-service=x:NoExecute"}, ActionMove, nil},
 		{"our own out-of-service taint", []string{"policy fence=none", "node n1 not-ready taint=node.kubernetes.io/out-of-service=ha-sidecar:NoExecute"}, ActionRefuse, []Code{CodeNoFence}},
 
 		// R3: only what is on the node.

@@ -54,7 +54,6 @@ const (
 	CodeUnsafeAllowed         Code = "UnsafeVolumesAllowed"
 	CodeOwnerlessAllowed      Code = "OwnerlessAllowed"
 	CodeStopStuck             Code = "StopStuck"
-	CodeFencedByOther         Code = "OutOfService"
 )
 
 // What a move does not help against.
@@ -97,6 +96,7 @@ const (
 	CodeClaimMismatch     Code = "ClaimMismatch"
 	CodeVolumeUnusable    Code = "VolumeUnusable"
 	CodeNoFence           Code = "NoFence"
+	CodeOutOfService      Code = "OutOfService"
 	CodeOptedOut          Code = "OptedOut"
 	CodeScopeInvalid      Code = "ScopeInvalid"
 	CodeDaemonSet         Code = "DaemonSetPod"
