@@ -115,12 +115,15 @@ func (l *lane) get() (it item, ok bool) {
 		l.mu.Lock()
 		delete(l.since, it)
 		f, failed := l.failures[it]
-		early := failed && l.clock.Now().Before(f.until)
+		early := f.until.Sub(l.clock.Now())
 		l.mu.Unlock()
-		if !early {
+		if !failed || early <= 0 {
 			return it, true
 		}
 		l.queue.Done(it)
+		// The queue keeps the earliest time that an item was added for, and has
+		// forgotten a later one.
+		l.queue.AddAfter(it, early)
 	}
 }
 
