@@ -12,6 +12,10 @@ import (
 
 // facts is what a decision needs beside the ledger, read from the listers.
 type facts struct {
+	// shared are those PersistentVolumes of the key that more nodes than one
+	// may have; what is not among them is exclusive.
+	shared map[string]bool
+	// exclusive: the key is, by any of its VolumeAttachments.
 	exclusive bool
 	// nodeID is the node's ID now; empty where it has none.
 	nodeID string
@@ -39,6 +43,8 @@ type step struct {
 	metadata map[string]string
 	pv       string
 	facts    facts
+	// exclusive: the VolumeAttachment's own PersistentVolume is.
+	exclusive bool
 	// fenced: a VolumeAttachment of the key carries a fence record.
 	fenced bool
 	// wait is for AwaitHoldOff.
@@ -57,6 +63,7 @@ func (l *ledger) next(k volume.Key, f facts, p parked, now time.Time) (step, *cl
 		return step{Action: Action{Kind: Nothing}, key: k}, nil
 	}
 	e := v.keys[k.Node]
+	f.exclusive = e.exclusiveBy(f)
 	s := e.step(Decide(l.view(v, k, f, now)), k, f)
 	switch s.Kind {
 	case AwaitHoldOff:
@@ -86,10 +93,26 @@ func (e *keyEntry) step(a Action, k volume.Key, f facts) step {
 	for uid, r := range e.refs {
 		s.fenced = s.fenced || volume.Fenced(r.va)
 		if uid == a.UID {
-			s.va = r.va
+			s.va, s.exclusive = r.va, !f.shared[pvName(r.va)]
 		}
 	}
 	return s
+}
+
+// exclusiveBy reports whether anybody wants, or has, the volume on this node as
+// one that no other node may have. Several PersistentVolumes may name one
+// volume, and the strictest counts.
+func (e *keyEntry) exclusiveBy(f facts) bool {
+	asked := false
+	for _, r := range e.refs {
+		if ref := toRef(r); ref.wanted() || ref.Intent {
+			if !f.shared[pvName(r.va)] {
+				return true
+			}
+			asked = true
+		}
+	}
+	return !asked && !f.shared[e.pv]
 }
 
 func (l *ledger) view(v *volumeEntry, k volume.Key, f facts, now time.Time) View {
@@ -100,7 +123,9 @@ func (l *ledger) view(v *volumeEntry, k volume.Key, f facts, now time.Time) View
 		HoldOff:       e.inherited && now.Before(l.holdOffUntil),
 	}
 	for _, r := range sorted(e.refs) {
-		view.Refs = append(view.Refs, toRef(r))
+		ref := toRef(r)
+		ref.Exclusive = !f.shared[pvName(r.va)]
+		view.Refs = append(view.Refs, ref)
 	}
 	for node, o := range v.keys {
 		if node != k.Node {
@@ -170,6 +195,14 @@ func (c *claim) begin(s State, update func(*keyEntry)) {
 	if update != nil {
 		update(e)
 	}
+}
+
+// exclude notes that a VolumeAttachment is about to be told that no other node
+// has the volume. It stays so until the next unpublish.
+func (c *claim) exclude() {
+	c.ledger.mu.Lock()
+	defer c.ledger.mu.Unlock()
+	c.ledger.entry(c.key).exclusive = true
 }
 
 // end notes, after a call, the state that it left.

@@ -50,7 +50,8 @@ type keyEntry struct {
 	// nodeID and metadata are of the last publish.
 	nodeID   string
 	metadata map[string]string
-	// exclusive: published, perhaps, as a volume for one node only.
+	// exclusive: published, perhaps, or since given to a VolumeAttachment, as a
+	// volume for one node only.
 	exclusive bool
 	// inherited: the intent is not of this process.
 	inherited bool
@@ -139,7 +140,7 @@ func (l *ledger) observe(va *storagev1.VolumeAttachment, res resolution) (fresh 
 		l.entry(res.key).refs[va.UID] = r
 	}
 	if r.resolved && !r.intent && hasFinalizer(va.Finalizers, l.finalizer) {
-		l.inherit(r, res.exclusive)
+		l.inherit(r, res.exclusive || !res.ok)
 	}
 	return fresh
 }
@@ -267,6 +268,22 @@ func (l *ledger) pvOf(k volume.Key) string {
 		return e.pv
 	}
 	return name
+}
+
+// pvsOf names all PersistentVolumes that the key has to do with.
+func (l *ledger) pvsOf(k volume.Key) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v, ok := l.volumes[k.Handle]
+	if !ok || v.keys[k.Node] == nil {
+		return nil
+	}
+	e := v.keys[k.Node]
+	names := []string{e.pv}
+	for _, r := range e.refs {
+		names = append(names, pvName(r.va))
+	}
+	return names
 }
 
 // usersOf lists the VolumeAttachments that name a PersistentVolume.

@@ -143,7 +143,7 @@ func (c *Controller) callPublish(ctx context.Context, cl *claim, pv *v1.Persiste
 	}
 	defer ended()
 	cl.begin(Publishing, func(e *keyEntry) {
-		e.nodeID, e.pv, e.exclusive = req.NodeId, pv.Name, volume.Exclusive(pv)
+		e.nodeID, e.pv, e.exclusive = req.NodeId, pv.Name, e.exclusive || cl.step.facts.exclusive
 	})
 	resp, err := c.cfg.Driver.ControllerPublish(call, req)
 	outcome := volume.OutcomeOf(err)
@@ -171,6 +171,9 @@ func (c *Controller) adopt(ctx context.Context, cl *claim) error {
 		if va, err = c.writeIntent(ctx, va, nodeID, s.key.Handle); err != nil {
 			return err
 		}
+	}
+	if s.exclusive {
+		cl.exclude()
 	}
 	if va.Status.Attached {
 		return nil

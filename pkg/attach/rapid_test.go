@@ -185,8 +185,8 @@ func (m *machine) check() error {
 	return nil
 }
 
-// rest heals everything and checks that what is there is what is wanted (I10).
-func (m *machine) rest() error {
+// heal ends all faults and lets everything come to rest.
+func (m *machine) heal() {
 	m.driver.set(healthy)
 	m.api.setFault(nil)
 	for _, n := range []string{"n1", "n2", "n3"} {
@@ -197,6 +197,11 @@ func (m *machine) rest() error {
 		<-done
 	}
 	m.settle(2 * time.Hour)
+}
+
+// rest heals everything and checks that what is there is what is wanted (I10).
+func (m *machine) rest() error {
+	m.heal()
 	if err := m.check(); err != nil {
 		return err
 	}

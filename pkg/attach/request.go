@@ -60,9 +60,10 @@ func (c *Controller) ours(pv *v1.PersistentVolume) error {
 
 // facts reads from the listers what a decision about the key depends on.
 func (c *Controller) facts(k volume.Key) facts {
-	f := facts{exclusive: true}
-	if pv, err := c.pvs.Get(c.ledger.pvOf(k)); err == nil {
-		f.exclusive = volume.Exclusive(pv)
+	f := facts{shared: map[string]bool{}}
+	for _, name := range c.ledger.pvsOf(k) {
+		pv, err := c.pvs.Get(name)
+		f.shared[name] = err == nil && pv.Spec.CSI != nil && pv.Spec.CSI.VolumeHandle == string(k.Handle) && !volume.Exclusive(pv)
 	}
 	f.nodeID, _ = c.nodeID(k.Node)
 	if node, err := c.nodes.Get(k.Node); err == nil {

@@ -53,6 +53,9 @@ type Ref struct {
 	Intent bool
 	// Committed: status.attached is true.
 	Committed bool
+	// Exclusive: its PersistentVolume may be on one node only. Another one of
+	// the same volume may say otherwise.
+	Exclusive bool
 }
 
 func (r Ref) wanted() bool { return !r.Deleting && !r.Fenced }
@@ -71,7 +74,7 @@ type View struct {
 	Refs []Ref
 	// Others are the other nodes of the volume.
 	Others []Other
-	// Exclusive: the volume may be on one node only.
+	// Exclusive: somebody wants the volume on no other node.
 	Exclusive bool
 	// NodeIDChanged: the node has another ID now than it was published with.
 	NodeIDChanged bool
@@ -186,15 +189,7 @@ func decideWanted(v View, wanted []Ref, keeper bool) Action {
 		if v.NodeIDChanged && !keeper {
 			return unpublish(v, first.UID)
 		}
-		for _, r := range wanted {
-			switch {
-			case !r.Intent && v.Held:
-				return Action{Kind: AwaitNode, UID: r.UID}
-			case !r.Intent || !r.Committed:
-				return Action{Kind: Commit, UID: r.UID}
-			}
-		}
-		return Action{Kind: Nothing}
+		return decideCommit(v, wanted)
 	}
 	if v.HoldOff {
 		return Action{Kind: AwaitHoldOff, UID: first.UID}
@@ -205,7 +200,7 @@ func decideWanted(v View, wanted []Ref, keeper bool) Action {
 	if v.Held {
 		return Action{Kind: AwaitNode, UID: first.UID}
 	}
-	if other, blocked := v.blocker(); blocked {
+	if other, blocked := v.blocker(v.Exclusive); blocked {
 		// Of two nodes that are both uncertain each would wait for the other
 		// for ever. One that was never said to be attached is used by nobody,
 		// and is made certain by an unpublish.
@@ -220,10 +215,29 @@ func decideWanted(v View, wanted []Ref, keeper bool) Action {
 	return Action{Kind: Republish, UID: first.UID}
 }
 
+// decideCommit is about a key that is attached. That it is there for one
+// VolumeAttachment does not make it right for another that wants it nowhere else.
+func decideCommit(v View, wanted []Ref) Action {
+	wait := Action{Kind: Nothing}
+	for _, r := range wanted {
+		other, blocked := v.blocker(r.Exclusive)
+		switch {
+		case r.Intent && r.Committed:
+		case !r.Intent && v.Held:
+			wait = Action{Kind: AwaitNode, UID: r.UID}
+		case blocked:
+			wait = Action{Kind: AwaitDetach, UID: r.UID, Node: other}
+		default:
+			return Action{Kind: Commit, UID: r.UID}
+		}
+	}
+	return wait
+}
+
 // blocker finds another node that may have the volume, where only one may.
-func (v View) blocker() (node string, blocked bool) {
+func (v View) blocker(exclusive bool) (node string, blocked bool) {
 	for _, o := range v.Others {
-		if o.State.MayHold() && (v.Exclusive || o.Exclusive) {
+		if o.State.MayHold() && (exclusive || o.Exclusive) {
 			return o.Node, true
 		}
 	}

@@ -23,7 +23,7 @@ func (w world) view(n int, exclusive bool) View {
 	p, o := w[n], w[1-n]
 	v := View{State: p.state, Exclusive: exclusive, Others: []Other{{Node: fmt.Sprint(1 - n), State: o.state, Exclusive: exclusive}}}
 	if p.exists {
-		v.Refs = []Ref{{UID: "u", Deleting: p.deleting, Fenced: p.fenced, Intent: p.intent, Committed: p.committed}}
+		v.Refs = []Ref{{UID: "u", Deleting: p.deleting, Fenced: p.fenced, Intent: p.intent, Committed: p.committed, Exclusive: exclusive}}
 	}
 	return v
 }
@@ -245,6 +245,8 @@ func TestDecide(t *testing.T) {
 	fresh := Ref{UID: "b"}
 	leaving := Ref{UID: "c", Intent: true, Deleting: true}
 	fenced := Ref{UID: "d", Intent: true, Fenced: true, Committed: true}
+	alone := Ref{UID: "f", Exclusive: true}
+	sharing := func(s State) []Other { return []Other{{Node: "n2", State: s}} }
 	elsewhere := func(s State) []Other { return []Other{{Node: "n2", State: s, Exclusive: true}} }
 	for _, tc := range []struct {
 		name string
@@ -272,6 +274,9 @@ func TestDecide(t *testing.T) {
 		{"another node was refused", View{State: Absent, Exclusive: true, Refs: []Ref{fresh}, Others: elsewhere(Refused)}, Action{Kind: Publish, UID: "b"}},
 		{"another node is fenced", View{State: Absent, Exclusive: true, Refs: []Ref{fresh}, Others: elsewhere(Fenced)}, Action{Kind: Publish, UID: "b"}},
 		{"shared here, exclusive there", View{State: Absent, Refs: []Ref{fresh}, Others: elsewhere(Attached)}, Action{Kind: AwaitDetach, UID: "b", Node: "n2"}},
+		{"another node has it, for a new one that shares", View{State: Attached, Exclusive: true, Refs: []Ref{alone, fresh}, Others: sharing(Attached)}, Action{Kind: Commit, UID: "b"}},
+		{"another node has it, for a new one that does not share", View{State: Attached, Exclusive: true, Refs: []Ref{live, alone}, Others: sharing(Attached)}, Action{Kind: AwaitDetach, UID: "f", Node: "n2"}},
+		{"nobody else has it, for a new one that does not share", View{State: Attached, Exclusive: true, Refs: []Ref{live, alone}, Others: sharing(Refused)}, Action{Kind: Commit, UID: "f"}},
 		{"held", View{State: Absent, Held: true, Refs: []Ref{fresh}}, Action{Kind: AwaitNode, UID: "b"}},
 		{"held and there, for a new one", View{State: Attached, Held: true, Refs: []Ref{fresh}}, Action{Kind: AwaitNode, UID: "b"}},
 		{"a hold does not stop a detach", View{State: Attached, Held: true, Refs: []Ref{leaving}}, Action{Kind: Unpublish, UID: "c"}},
