@@ -242,24 +242,27 @@ func TestWorkloadOf(t *testing.T) {
 }
 
 // TestIdleAttachment: a failing volume whose pod is gone is Kubernetes' to
-// detach, for a while.
+// detach. What it leaves attached for long is fenced on a node that is not Ready,
+// and else shown.
 func TestIdleAttachment(t *testing.T) {
-	w := newWorld(append(base(), "remove pod db-0")...)
-	for _, step := range []struct {
-		after time.Duration
-		want  Action
-	}{{0, ActionWait}, {29 * time.Second, ActionWait}, {time.Second, ActionMove}} {
-		w.now = w.now.Add(step.after)
-		if a, _ := answerTo(w.decide(), "data", "n1"); a.Action != step.want {
-			t.Fatalf("after %s: %s %v", w.now.Sub(noon), a.Action, codes(a))
+	for node, last := range map[string]Code{"node n1": CodeNotDetached, "node n1 not-ready": CodeConfirmedInaccessible} {
+		w := newWorld(append(base(), "remove pod db-0", node)...)
+		for _, step := range []struct {
+			after time.Duration
+			want  Code
+		}{{0, CodeDetaching}, {29 * time.Second, CodeDetaching}, {time.Second, last}, {time.Hour, last}} {
+			w.now = w.now.Add(step.after)
+			if a, _ := answerTo(w.decide(), "data", "n1"); a.Primary().Code != step.want {
+				t.Fatalf("%s, after %s: %s %v", node, w.now.Sub(noon), a.Action, codes(a))
+			}
 		}
-	}
-	// It recovers, and fails again later: the time starts anew.
-	w.add("remove verdict data n1")
-	w.decide()
-	w.add("verdict data n1")
-	if a, _ := answerTo(w.decide(), "data", "n1"); a.Action != ActionWait {
-		t.Fatalf("the second time: %s %v", a.Action, codes(a))
+		// It recovers, and fails again later: the time starts anew.
+		w.add("remove verdict data n1")
+		w.decide()
+		w.add("verdict data n1")
+		if a, _ := answerTo(w.decide(), "data", "n1"); a.Action != ActionWait {
+			t.Fatalf("%s, the second time: %s %v", node, a.Action, codes(a))
+		}
 	}
 }
 

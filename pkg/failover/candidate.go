@@ -115,12 +115,14 @@ func (d *decider) checkFence(a *Answer, c *closure, view *nodeView) {
 		a.add(ActionReport, CodeNoUser, time.Time{}, "no pod on node "+view.name+" uses the volume, and without a fence there is nobody to ask")
 		return
 	}
-	d.checkIdle(a, c)
+	d.checkIdle(a, c, view)
 }
 
 // checkIdle gives Kubernetes time to detach a volume whose pod is gone: that is
-// the usual way. If it hangs, the attachment keeps the next pod from starting.
-func (d *decider) checkIdle(a *Answer, c *closure) {
+// the usual way. If it hangs, the attachment keeps the next pod from starting. A
+// node that is not Ready is fenced then; a Ready one has nobody to be asked, and
+// only a person can tell why its kubelet does not let go.
+func (d *decider) checkIdle(a *Answer, c *closure, view *nodeView) {
 	since := d.now
 	for _, m := range c.volumes {
 		if m.attachment == nil {
@@ -131,8 +133,11 @@ func (d *decider) checkIdle(a *Answer, c *closure) {
 		}
 		d.memory.Idle[m.attachment.UID] = since
 	}
-	if until := since.Add(idleGrace); d.now.Before(until) {
+	switch until := since.Add(idleGrace); {
+	case d.now.Before(until):
 		a.add(ActionWait, CodeDetaching, until, "no pod on node "+c.node+" uses the volume any more; Kubernetes has until "+stamp(until)+" to detach it")
+	case view.ready:
+		a.add(ActionReport, CodeNotDetached, time.Time{}, "no pod on node "+c.node+" has used the volume since "+stamp(since)+", so there is nothing to move, but Kubernetes has not detached it; look at the VolumeAttachment and at the node's kubelet")
 	}
 }
 

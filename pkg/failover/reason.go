@@ -64,6 +64,7 @@ const (
 	CodeSuspect     Code = "Suspect"
 	CodeNotAttached Code = "NotAttached"
 	CodeNoUser      Code = "NoUser"
+	CodeNotDetached Code = "NotDetached"
 	CodeModeOff     Code = "ModeOff"
 )
 
