@@ -82,7 +82,7 @@ func (hac *haController) sync(ctx context.Context, node string) (time.Duration, 
 
 // conflicts reports whether err is a conflict, or many and nothing else.
 func conflicts(err error) bool {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // a wrapped one is asked by IsConflict
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return apierrors.IsConflict(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -75,6 +76,7 @@ type deps struct {
 	recorder record.EventRecorder
 	registry metrics.KubeRegistry
 	leader   hacontroller.LeaderElector
+	tracer   trace.Tracer
 }
 
 // build makes the enabled controllers: the whole table. Each takes its
@@ -161,6 +163,7 @@ func newFailover(d deps, c *controllers) ([]part, error) {
 		hacontroller.WithStrictScope(),
 		hacontroller.WithRecovery(c.monitor.Recovered),
 		hacontroller.WithRegistry(d.registry),
+		hacontroller.WithTracer(d.tracer),
 		hacontroller.WithFenceTimeout(d.opts.fenceTimeout()),
 		hacontroller.WithEvictDeadline(f.EvictDeadline),
 		hacontroller.WithEvictGraceMax(f.EvictGraceMax),

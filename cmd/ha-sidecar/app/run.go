@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -16,6 +17,7 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/internal/kube"
 	"github.com/ha-sidecar/ha-sidecar/internal/leader"
 	"github.com/ha-sidecar/ha-sidecar/internal/runner"
+	"github.com/ha-sidecar/ha-sidecar/internal/telemetry"
 	"github.com/ha-sidecar/ha-sidecar/internal/version"
 	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient"
 )
@@ -46,6 +48,11 @@ func Run(ctx context.Context, opts *Options) error {
 		return err
 	}
 	defer func() { _ = p.driver.Close() }()
+	endTraces, err := p.trace(ctx)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
 
 	group := runner.NewGroup(ctx, opts.DrainTimeout+closing)
 	if err := p.serve(group); err != nil {
@@ -65,6 +72,24 @@ type process struct {
 	elect      *election
 	caches     caches
 	debug      debug
+	tracer     trace.Tracer
+}
+
+// trace begins to export traces where the environment names a collector. The
+// returned function sends what is left of them.
+func (p *process) trace(ctx context.Context) (end func(), err error) {
+	provider, shutdown, err := telemetry.Tracing(ctx, "ha-sidecar", version.Get().Version)
+	if err != nil {
+		return nil, err
+	}
+	p.tracer = provider.Tracer("github.com/ha-sidecar/ha-sidecar")
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing/2)
+		defer cancel()
+		if err := shutdown(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to send the last traces")
+		}
+	}, nil
 }
 
 // main goes from the driver to the controllers.
@@ -95,7 +120,7 @@ func (p *process) main(ctx context.Context) error {
 	}
 	built, parts, err := build(deps{
 		opts: p.opts, driver: p.driver, clients: clients, shared: shared, leases: leases,
-		recorder: recorder, registry: p.registry, leader: p.elect,
+		recorder: recorder, registry: p.registry, leader: p.elect, tracer: p.tracer,
 	}, p.enabled)
 	if err != nil {
 		return err
