@@ -47,7 +47,7 @@ type step struct {
 	exclusive bool
 	// fenced: a VolumeAttachment of the key carries a fence record.
 	fenced bool
-	// wait is for AwaitHoldOff.
+	// wait is for AwaitHoldOff, and for AwaitRecord until it is to be shown.
 	wait time.Duration
 }
 
@@ -71,6 +71,9 @@ func (l *ledger) next(k volume.Key, f facts, p parked, now time.Time) (step, *cl
 		return s, nil
 	case AwaitDetach, AwaitNode:
 		v.forState[p] = struct{}{}
+		return s, nil
+	case AwaitRecord:
+		s.wait = e.refs[s.UID].patience(now)
 		return s, nil
 	case Nothing:
 		return s, nil

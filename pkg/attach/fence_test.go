@@ -175,6 +175,47 @@ func TestRecordForbidsPublish(t *testing.T) {
 	})
 }
 
+// A record that keeps a VolumeAttachment back and that nobody acts on is shown,
+// once.
+func TestRecordThatLastsIsShown(t *testing.T) {
+	for what, value := range map[string]string{
+		"was written for another one": `{"node":"n1","targets":[{"pv":"a","node":"n1","volumeAttachmentUID":"old"}]}`,
+		"has not finished":            `{"node":"n1","targets":[{"pv":"a","node":"n1","volumeAttachmentUID":"mine"}]}`,
+		"cannot be read":              "nonsense",
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"))...)
+				r.run(t, func(t *testing.T) {
+					a := va("va", "a", "n1")
+					a.UID = "mine"
+					annotate(a, volume.AnnotationFenced, value)
+					r.api.add(a)
+					r.settle(50 * time.Second)
+					if e := r.api.va("va").Status.AttachError; e != nil || len(r.events.Events) > 0 {
+						t.Errorf("shown at once: %v", e)
+					}
+					r.settle(time.Minute)
+					r.restart()
+					r.settle(time.Hour)
+					if e := r.api.va("va").Status.AttachError; e == nil || !strings.Contains(e.Message, what) {
+						t.Errorf("attachError is %v, want %q", e, what)
+					}
+					if n := len(r.events.Events); n != 1 || r.api.patched("volumeattachments/status") != 1 {
+						t.Errorf("%d events, %d writes of the status, want one of each", n, r.api.patched("volumeattachments/status"))
+					}
+					wantCalls(t, r)
+					r.api.change(vaResource, "va", func(o runtime.Object) { annotate(o, "other", "") })
+					r.settle(time.Second)
+					if e := wantAttached(t, r, "va", true).Status.AttachError; e != nil {
+						t.Errorf("attachError stays: %v", e)
+					}
+				})
+			})
+		})
+	}
+}
+
 // A record that lands between the decision to publish and the intent makes the
 // intent conflict, and nothing is published; so does a VolumeAttachment that was
 // deleted and made again under the same name.

@@ -69,6 +69,20 @@ type ref struct {
 	gone     bool
 	// told is what was last said of it in an event.
 	told string
+	// keptSince is when it was first found kept back by a fence record.
+	keptSince time.Time
+}
+
+// recordPatience is how long a fence record may keep a VolumeAttachment back
+// before that is shown. A walk at work deletes it in seconds.
+const recordPatience = time.Minute
+
+// patience is what is left of recordPatience.
+func (r *ref) patience(now time.Time) time.Duration {
+	if r.keptSince.IsZero() {
+		r.keptSince = now
+	}
+	return r.keptSince.Add(recordPatience).Sub(now)
 }
 
 // resolution is what a VolumeAttachment speaks of.
@@ -134,6 +148,9 @@ func (l *ledger) observe(va *storagev1.VolumeAttachment, res resolution) (fresh 
 	default:
 		fresh = (va.DeletionTimestamp != nil) != (r.va.DeletionTimestamp != nil) || volume.Fenced(va) != volume.Fenced(r.va)
 		r.va = va
+	}
+	if !volume.Fenced(va) {
+		r.keptSince = time.Time{}
 	}
 	if !r.resolved && res.ok {
 		r.resolved, r.key, fresh = true, res.key, true

@@ -29,7 +29,7 @@ func newMetrics() *controllerMetrics {
 	return &controllerMetrics{
 		operations: vec("operations_total", "Calls to the driver to publish or unpublish a volume, by what they left behind.", "operation", "outcome"),
 		fences:     vec("fences_total", "Fences of a VolumeAttachment asked for, by result.", "result"),
-		held:       vec("held_back_total", "VolumeAttachments that were kept waiting, by what for: the detach from another node, or the hold of a node.", "cause"),
+		held:       vec("held_back_total", "VolumeAttachments that were kept waiting, by what for: the detach from another node, the hold of a node, or a fence record.", "cause"),
 		panics: metrics.NewCounter(&metrics.CounterOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "panics_total", StabilityLevel: metrics.ALPHA,
 			Help: "Panics caught while working on an item.",

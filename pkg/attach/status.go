@@ -2,6 +2,8 @@ package attach
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -12,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
 // maxMessage is the longest message, in bytes, that the API server takes in a
@@ -69,15 +73,15 @@ func sameError(a, b *storagev1.VolumeError) bool {
 }
 
 // report shows an error in the VolumeAttachment's status and as an event, once
-// for as long as it stays the same.
-func (c *Controller) report(ctx context.Context, va *storagev1.VolumeAttachment, detach bool, err error) {
+// for as long as it stays the same. It tells whether it was news.
+func (c *Controller) report(ctx context.Context, va *storagev1.VolumeAttachment, detach bool, err error) (news bool) {
 	verr := volumeError(metav1.NewTime(c.cfg.Clock.Now()), err)
 	field, reason, known := "attachError", ReasonAttachFailed, va.Status.AttachError
 	if detach {
 		field, reason, known = "detachError", ReasonDetachFailed, va.Status.DetachError
 	}
-	if sameError(known, verr) {
-		return
+	if sameError(known, verr) || c.mayAct() != nil {
+		return false
 	}
 	c.tell(va, v1.EventTypeWarning, reason, verr.Message)
 	// A null code takes away one of an earlier error, which a merge would keep.
@@ -86,6 +90,22 @@ func (c *Controller) report(ctx context.Context, va *storagev1.VolumeAttachment,
 	if perr != nil && !apierrors.IsNotFound(perr) && !apierrors.IsConflict(perr) {
 		klog.FromContext(ctx).Error(perr, "Failed to show an error in the status", "volumeAttachment", klog.KObj(va), "error", verr.Message)
 	}
+	return true
+}
+
+// recordError says why a VolumeAttachment with a fence record is not attached,
+// and what to do if that lasts.
+func recordError(va *storagev1.VolumeAttachment) error {
+	rec, _, err := volume.FenceRecordOf(va)
+	own := slices.ContainsFunc(rec.Targets, func(t volume.Target) bool { return t.VolumeAttachmentUID == va.UID })
+	why := "the failover that wrote it has not finished; if none is under way, delete this VolumeAttachment"
+	switch {
+	case err != nil:
+		why = "it cannot be read; delete this VolumeAttachment"
+	case !own:
+		why = "it was written for another one, so that nobody acts on it; delete this VolumeAttachment"
+	}
+	return fmt.Errorf("not attached because of annotation %s: %s, and Kubernetes makes it again where a pod needs it", volume.AnnotationFenced, why)
 }
 
 // tell makes an event, unless the same was the last one of this VolumeAttachment.

@@ -106,6 +106,9 @@ const (
 	AwaitDetach Kind = "AwaitDetach"
 	// AwaitNode: the Node's hold has to come off first.
 	AwaitNode Kind = "AwaitNode"
+	// AwaitRecord: a fence record keeps a VolumeAttachment from being attached,
+	// and it is not being deleted.
+	AwaitRecord Kind = "AwaitRecord"
 	// AwaitHoldOff: calls of a former leader may be in flight.
 	AwaitHoldOff Kind = "AwaitHoldOff"
 )
@@ -116,7 +119,7 @@ func (k Kind) Detaches() bool { return k == Unpublish || k == Release }
 // Waits reports whether there is nothing to do but wait for a change.
 func (k Kind) Waits() bool {
 	switch k {
-	case Nothing, AwaitCall, AwaitDetach, AwaitNode, AwaitHoldOff:
+	case Nothing, AwaitCall, AwaitDetach, AwaitNode, AwaitRecord, AwaitHoldOff:
 		return true
 	default:
 		return false
@@ -140,7 +143,7 @@ func Decide(v View) Action {
 		return Action{Kind: AwaitCall}
 	}
 	var wanted, leaving []Ref
-	keeper, fenced := false, false
+	keeper, fenced, kept := false, false, types.UID("")
 	for _, r := range v.Refs {
 		switch {
 		case r.wanted():
@@ -150,6 +153,9 @@ func Decide(v View) Action {
 			leaving = append(leaving, r)
 		case r.Fenced && !r.Deleting:
 			fenced = true
+			if !r.Committed {
+				kept = r.UID
+			}
 		}
 	}
 	if len(leaving) > 0 {
@@ -157,6 +163,9 @@ func Decide(v View) Action {
 	}
 	if len(wanted) > 0 {
 		return decideWanted(v, wanted, keeper)
+	}
+	if kept != "" {
+		return Action{Kind: AwaitRecord, UID: kept}
 	}
 	// A fenced VolumeAttachment that is not being deleted is Fence's to unpublish.
 	if fenced || v.State == Absent || v.State == Fenced {

@@ -265,6 +265,8 @@ func TestDecide(t *testing.T) {
 		{"unpublished is released", View{State: Absent, Refs: []Ref{leaving}}, Action{Kind: Release, UID: "c"}},
 		{"an acknowledged fence needs no second call", View{State: Fenced, Refs: []Ref{leaving}}, Action{Kind: Release, UID: "c"}},
 		{"a fenced one is left to Fence", View{State: Attached, Refs: []Ref{fenced}}, Action{Kind: Nothing}},
+		{"a record on one that was never attached", View{State: Absent, Refs: []Ref{{UID: "g", Fenced: true}}}, Action{Kind: AwaitRecord, UID: "g"}},
+		{"a record on one that nobody said was attached", View{State: Uncertain, Refs: []Ref{{UID: "g", Intent: true, Fenced: true}}}, Action{Kind: AwaitRecord, UID: "g"}},
 		{"fenced with a new VolumeAttachment", View{State: Fenced, Refs: []Ref{fresh}}, Action{Kind: Republish, UID: "b"}},
 		{"stripped by hand", View{State: Attached}, Action{Kind: Unpublish}},
 		{"another node is attached", View{State: Absent, Exclusive: true, Refs: []Ref{fresh}, Others: elsewhere(Attached)}, Action{Kind: AwaitDetach, UID: "b", Node: "n2"}},

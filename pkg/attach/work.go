@@ -131,6 +131,16 @@ func (c *Controller) await(ctx context.Context, l *lane, it item, s step) {
 			c.metrics.heldBack("node")
 			klog.FromContext(ctx).Info("Waiting for a node's hold to be lifted", "volumeAttachment", klog.KObj(s.va), "volume", s.key.Handle, "node", s.key.Node)
 		}
+	case AwaitRecord:
+		l.forget(it)
+		if s.wait > 0 {
+			l.addAfter(it, s.wait)
+			return
+		}
+		if err := recordError(s.va); c.report(ctx, s.va, false, err) {
+			c.metrics.heldBack("record")
+			klog.FromContext(ctx).Info("A fence record keeps a volume from being attached", "volumeAttachment", klog.KObj(s.va), "volume", s.key.Handle, "node", s.key.Node, "reason", err.Error())
+		}
 	case AwaitHoldOff:
 		l.addAfter(it, s.wait)
 	case Nothing:
