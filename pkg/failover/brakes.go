@@ -84,7 +84,7 @@ func (d *decider) gathering() []string {
 	nodes := map[string]bool{}
 	for key, v := range d.verdicts {
 		if v.State == volume.StateInaccessible && !v.Confirmed && !key.Everywhere() &&
-			d.s.Nodes[key.Node] != nil && d.now.Sub(v.Since) < stormWindow {
+			d.s.Nodes[key.Node] != nil && d.now.Sub(v.Since) < d.s.Policy.StormWindow {
 			nodes[key.Node] = true
 		}
 	}

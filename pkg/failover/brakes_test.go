@@ -107,11 +107,15 @@ func TestStormStopsGrantedMove(t *testing.T) {
 }
 
 // TestStaleSuspicionBlocksNobody: a stored status that is never confirmed, as
-// of a kubelet that died, counts for a while only.
+// of a kubelet that died, counts for a while only: for as long as a failure may
+// take to be confirmed.
 func TestStaleSuspicionBlocksNobody(t *testing.T) {
-	w := newWorld(append(base(), "verdict b n2 unconfirmed age=61s")...)
-	if a, _ := answerTo(w.decide(), "data", "n1"); a.Action != ActionMove {
-		t.Fatalf("%s %v", a.Action, codes(a))
+	for age, want := range map[string]Action{"61s": ActionWait, "99s": ActionWait, "100s": ActionMove} {
+		w := newWorld(append(base(), "verdict b n2 unconfirmed age="+age)...)
+		w.policy.StormWindow = 100 * time.Second
+		if a, _ := answerTo(w.decide(), "data", "n1"); a.Action != want {
+			t.Errorf("%s: %s %v", age, a.Action, codes(a))
+		}
 	}
 }
 
@@ -296,6 +300,7 @@ func TestPolicyMessages(t *testing.T) {
 		"--max-failing-nodes=101%":       func(p *Policy) { p.MaxFailingNodes = intstr.Parse("101%") },
 		"--max-failing-nodes=0":          func(p *Policy) { p.MaxFailingNodes = intstr.Parse("0") },
 		"--storm-cooldown=-1s":           func(p *Policy) { p.StormCooldown = -time.Second },
+		"the storm window=-1s":           func(p *Policy) { p.StormWindow = -time.Second },
 		"--hold-off=-1s":                 func(p *Policy) { p.HoldOff = -time.Second },
 		"--moves-per-minute=0":           func(p *Policy) { p.MovesPerMinute = 0 },
 		"--workload-free-moves=0":        func(p *Policy) { p.Backoff.Free = 0 },

@@ -25,10 +25,6 @@ const (
 	// idleGrace is how long Kubernetes may take to detach a failing volume that
 	// no pod uses any more.
 	idleGrace = 30 * time.Second
-	// stormWindow is how long an unconfirmed verdict on a further node counts
-	// as a sign of a storm. A stored status of a kubelet that died would never
-	// be confirmed and must not hold up the others for ever.
-	stormWindow = time.Minute
 )
 
 // decider holds what one Decide derives from its snapshot.

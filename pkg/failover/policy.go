@@ -59,6 +59,11 @@ type Policy struct {
 	// StormCooldown is how long the failing nodes must be within the limit
 	// before an open breaker closes.
 	StormCooldown time.Duration
+	// StormWindow is how long an unconfirmed verdict on a further node counts as
+	// a sign of a storm. It must not be shorter than a failure takes to be
+	// confirmed, and it ends, since a stored status of a kubelet that died is
+	// never confirmed and must not hold up the others for ever.
+	StormWindow time.Duration
 	// HoldOff is how long nothing moves after Run starts, which is after every
 	// start of the process and every change of leader.
 	HoldOff time.Duration
@@ -77,6 +82,7 @@ func DefaultPolicy(driver string) Policy {
 		Fence:           FenceNone,
 		MaxFailingNodes: intstr.FromString("20%"),
 		StormCooldown:   5 * time.Minute,
+		StormWindow:     2 * time.Minute,
 		HoldOff:         15 * time.Second,
 		MovesPerMinute:  120,
 		Backoff:         Backoff{Free: 3, Initial: time.Minute, Max: 30 * time.Minute},
@@ -110,6 +116,7 @@ func (p Policy) Validate() error {
 		value time.Duration
 	}{
 		{"--storm-cooldown", p.StormCooldown},
+		{"the storm window", p.StormWindow},
 		{"--hold-off", p.HoldOff},
 		{"--workload-backoff-initial", p.Backoff.Initial},
 		{"--workload-backoff-max", p.Backoff.Max},

@@ -12,6 +12,15 @@ const (
 	readRetryMax = 30 * time.Second
 )
 
+// ConfirmedWithin is how long after its first observation a failure that lasts is
+// confirmed at the latest, given what Config calls Interval, Confirmations and
+// ConfirmAfter, if the driver's sweeps take no longer than an interval together
+// and no more than a few live reads fail.
+func ConfirmedWithin(interval time.Duration, confirmations int, confirmAfter time.Duration) time.Duration {
+	longest := time.Duration(float64(interval) * (1 + jitter))
+	return max(time.Duration(confirmations)*longest, confirmAfter+readRetryMax)
+}
+
 // check asks for a live read of a stored status that has reached its age.
 type check struct {
 	origin origin

@@ -501,6 +501,30 @@ func TestSweepLoop(t *testing.T) {
 	})
 }
 
+// TestConfirmedWithin: neither the jitter of the sweeps nor a driver that takes
+// its time makes a confirmation take longer than is said.
+func TestConfirmedWithin(t *testing.T) {
+	within := ConfirmedWithin(DefaultInterval, DefaultConfirmations, DefaultConfirmAfter)
+	if least := DefaultConfirmations * DefaultInterval * 11 / 10; within != least {
+		t.Errorf("confirmed within %v, want %v", within, least)
+	}
+	if got := ConfirmedWithin(time.Second, 1, time.Minute); got <= time.Minute {
+		t.Errorf("stored statuses of an age of a minute are confirmed within %v", got)
+	}
+	run(t, nil, world(), func(r *rig) {
+		r.driver.says(true, true, inaccessible(volume.Key{Handle: "vol", Node: "n1"}, t0))
+		r.driver.mu.Lock()
+		r.driver.takes = DefaultInterval / DefaultConfirmations
+		r.driver.mu.Unlock()
+		time.Sleep(2 * within)
+		synctest.Wait()
+		v := r.monitor.Verdicts()
+		if len(v) != 1 || !v[0].Confirmed || v[0].ConfirmedAt.Sub(v[0].Since) > within {
+			t.Fatalf("verdicts %+v", v)
+		}
+	})
+}
+
 func TestSweepMetrics(t *testing.T) {
 	run(t, nil, world(newPV("pv-2", "vol-2"), newClaim("pv-2")), func(r *rig) {
 		r.wantMetric("ha_sidecar_health_sweeps_total{result=partial} 1")

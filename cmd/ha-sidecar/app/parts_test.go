@@ -167,6 +167,21 @@ func TestTimeoutsFollowTheFlags(t *testing.T) {
 	}
 }
 
+// What is not confirmed yet counts in the brake for as long as that may take.
+func TestStormWindowFollowsTheFlags(t *testing.T) {
+	for flags, least := range map[string]time.Duration{
+		"--health-interval=30s --health-confirmations=3": 99 * time.Second,
+		"--health-confirmations=5":                       165 * time.Second,
+		"--health-interval=1s":                           3300 * time.Millisecond,
+		"--health-confirm-after=1h":                      time.Hour,
+	} {
+		got := parse(t, strings.Fields(flags)...).policy("d").StormWindow
+		if got < least || got > least+time.Minute {
+			t.Errorf("%s: %v, want at least %v", flags, got, least)
+		}
+	}
+}
+
 func TestOneLine(t *testing.T) {
 	if got := oneLine(errors.Join(errors.New("a"), errors.New("b\n\nc\n"))); got != "a; b; c" {
 		t.Errorf("oneLine() = %q", got)

@@ -156,5 +156,6 @@ func (o *Options) policy(driver string) failover.Policy {
 	policy.DriverName = driver
 	policy.Mode, policy.Fence = failover.Mode(o.Failover.Mode), failover.Fence(o.Failover.Fence)
 	policy.MaxFailingNodes = intstr.Parse(o.Failover.MaxFailingNodes)
+	policy.StormWindow = health.ConfirmedWithin(o.Health.Interval, o.Health.Confirmations, o.Health.ConfirmAfter)
 	return policy
 }
