@@ -560,27 +560,32 @@ func TestRecallsWhatWasBelievedBefore(t *testing.T) {
 	node := func(name, value string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{volume.HoldKey(driver): value}}}
 	}
-	hold := func(at time.Time) string {
-		value, err := volume.HoldRecord{Time: metav1.NewTime(at), Volumes: []volume.HeldVolume{{PV: "pv", Handle: "vol"}}}.Encode()
+	held := func(first, own time.Time) string {
+		value, err := volume.HoldRecord{Time: metav1.NewTime(first), Volumes: []volume.HeldVolume{
+			{PV: "first", Handle: "first"}, {PV: "pv", Handle: "vol", Time: metav1.NewTime(own)},
+		}}.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return value
 	}
+	hold := func(at time.Time) string { return held(at, time.Time{}) }
 	objects := []runtime.Object{
 		newPV("pv", "vol"), claim,
 		node("recent", hold(start.Add(-4*time.Minute))), node("old", hold(start.Add(-time.Hour))),
+		node("later", held(start.Add(-time.Hour), start.Add(-4*time.Minute))),
 		node("ahead", hold(start.Add(time.Hour))), node("garbage", "{"), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "free"}},
 	}
 	run(t, nil, objects, func(r *rig) {
 		r.wantVerdicts(
 			"vol@ Inaccessible confirmed=false suspect=false",
 			"vol@ahead Inaccessible confirmed=true suspect=true",
+			"vol@later Inaccessible confirmed=true suspect=true",
 			"vol@recent Inaccessible confirmed=true suspect=true",
 		)
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
-		if !r.monitor.Recovered("vol", "recent") || r.monitor.Recovered("vol", "ahead") {
+		if !r.monitor.Recovered("vol", "recent") || !r.monitor.Recovered("vol", "later") || r.monitor.Recovered("vol", "ahead") {
 			t.Errorf("verdicts %q", r.verdicts())
 		}
 		// The driver does not name it any more: the claim is put right.

@@ -192,8 +192,9 @@ type hold struct {
 	since, until time.Time
 }
 
-// holds reads the holds on the nodes that are not older than a suspicion. The
-// time in them is another process's; it is not believed where it lies ahead.
+// holds reads the holds on the nodes that are not older than a suspicion, each
+// volume's by its own time. That is another process's; it is not believed where
+// it lies ahead.
 func (m *Monitor) holds(ctx context.Context, now time.Time) []hold {
 	nodes, err := m.look.nodes.List(labels.Everything())
 	if err != nil {
@@ -215,12 +216,12 @@ func (m *Monitor) holds(ctx context.Context, now time.Time) []hold {
 			klog.FromContext(ctx).Error(err, "Hold of node cannot be read", "node", node.Name)
 			continue
 		}
-		since := record.Time.Time
-		if since.After(now) {
-			since = now
-		}
-		until := since.Add(m.cfg.SuspectFor)
 		for _, held := range record.Volumes {
+			since := record.HeldSince(held).Time
+			if since.After(now) {
+				since = now
+			}
+			until := since.Add(m.cfg.SuspectFor)
 			if until.After(now) && len(m.volumes.names[held.Handle]) > 0 {
 				list = append(list, hold{volume.Key{Handle: held.Handle, Node: node.Name}, source, since, until})
 			}
