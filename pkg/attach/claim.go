@@ -47,7 +47,8 @@ type step struct {
 	exclusive bool
 	// fenced: a VolumeAttachment of the key carries a fence record.
 	fenced bool
-	// wait is for AwaitHoldOff, and for AwaitRecord until it is to be shown.
+	// wait is for AwaitHoldOff, for AwaitRecord until it is to be shown, and for
+	// Nothing until a fenced key is to be forgotten.
 	wait time.Duration
 }
 
@@ -76,6 +77,7 @@ func (l *ledger) next(k volume.Key, f facts, p parked, now time.Time) (step, *cl
 		s.wait = e.refs[s.UID].patience(now)
 		return s, nil
 	case Nothing:
+		s.wait = l.fade(k, e, now)
 		return s, nil
 	}
 	if s.Kind == AwaitCall || v.fences > 0 || !v.claimable(k.Node, f.exclusive || e.exclusive) {

@@ -197,6 +197,7 @@ func (c *Controller) subscribe() (synced []cache.InformerSynced, unsubscribe fun
 		},
 		DeleteFunc: func(obj any) {
 			if n, ok := obj.(*v1.Node); ok {
+				c.ledger.nodeGone(n.Name)
 				c.wakeNode(n.Name)
 			}
 		},

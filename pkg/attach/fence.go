@@ -57,6 +57,9 @@ func (c *Controller) fence(ctx context.Context, va *storagev1.VolumeAttachment) 
 	if err != nil {
 		return err
 	}
+	// A key without a VolumeAttachment has nobody else to bring it to the lanes,
+	// which are to forget it in time.
+	defer c.enqueue(item{key: res.key}, false)
 	defer cl.release()
 	if cl.before == Fenced {
 		return nil

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -132,6 +134,51 @@ func TestFencedNodeIsHeld(t *testing.T) {
 			r.hold("n1")
 			r.settle(10 * time.Millisecond)
 			wantAttached(t, r, "va", true)
+		})
+	})
+}
+
+// A fenced key is remembered for a while after its VolumeAttachment is gone, and
+// then forgotten, also one of which nothing but the fence is known.
+func TestFencedKeyIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), rwo("b"), node("n1"))...)
+		r.run(t, func(t *testing.T) {
+			r.api.add(va("va", "a", "n1"))
+			r.settle(time.Second)
+			r.record("va")
+			if err := r.fence("va"); err != nil {
+				t.Fatal(err)
+			}
+			r.api.remove(vaResource, "va")
+			gone := published("vb", "b", "n1", true)
+			gone.Annotations[volume.AnnotationFenced] = "{}"
+			if err := r.c.Fence(context.Background(), gone); err != nil {
+				t.Fatal(err)
+			}
+			fenced := func() int {
+				return len(r.c.ledger.keysWhere(func(_ volume.Key, s State) bool { return s == Fenced }))
+			}
+			r.settle(fencedMemory / 2)
+			if n := fenced(); n != 2 {
+				t.Errorf("%d fenced keys, want both", n)
+			}
+			r.api.add(va("va", "a", "n1")) // starts again with the next departure
+			r.settle(time.Second)
+			wantAttached(t, r, "va", true)
+			r.record("va")
+			if err := r.fence("va"); err != nil {
+				t.Fatal(err)
+			}
+			r.api.remove(vaResource, "va")
+			r.settle(fencedMemory/2 + time.Minute)
+			if n := fenced(); n != 1 {
+				t.Errorf("%d fenced keys, want the one that was fenced last", n)
+			}
+			r.settle(fencedMemory)
+			if n := fenced(); n != 0 || len(r.c.Volumes()) != 0 {
+				t.Errorf("%d fenced keys are never forgotten: %+v", n, r.c.Volumes())
+			}
 		})
 	})
 }
@@ -270,6 +317,55 @@ func TestRepublishReadsLive(t *testing.T) {
 			r.driver.set(healthy)
 			r.settle(time.Hour)
 			wantCalls(t, r, "publish h-a id-n1")
+		})
+	})
+}
+
+// So does the first one onto a node: the hold may be a former leader's last
+// write. Once that one can write no more, one read of a node is enough.
+func TestFirstPublishReadsTheHoldLive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(newFakeDriver(), objects(rwo("a"), rwo("b"), rwo("c"), rwo("d"), node("n1"), node("n2"))...)
+		var reads atomic.Int64
+		var held atomic.Bool
+		held.Store(true)
+		r.api.PrependReactor("get", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			name := a.(clienttesting.GetAction).GetName()
+			reads.Add(1)
+			if name != "n1" || !held.Load() {
+				return false, nil, nil
+			}
+			live := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			value, err := volume.HoldRecord{Volumes: []volume.HeldVolume{{Handle: "h-a", Fenced: true}}}.Encode()
+			must(err)
+			annotate(live, volume.HoldKey(testDriver), value)
+			return true, live, nil
+		})
+		r.run(t, func(t *testing.T) {
+			r.api.add(va("va", "a", "n1"))
+			r.api.add(va("vb", "b", "n1")) // the hold names another volume
+			r.settle(20 * time.Minute)
+			wantCalls(t, r, "publish h-b id-n1")
+			wantAttached(t, r, "va", false)
+			held.Store(false)
+			r.settle(20 * time.Minute)
+			wantAttached(t, r, "va", true)
+			r.api.add(va("vb2", "b", "n2"))
+			r.api.add(va("vd", "d", "n2"))
+			r.api.remove(vaResource, "vb")
+			r.settle(time.Second)
+			before := reads.Load()
+			r.api.add(va("vc", "c", "n1"))
+			r.api.add(va("vc2", "c", "n2"))
+			r.api.remove(vaResource, "vd")
+			r.settle(time.Second)
+			r.api.add(va("vd", "d", "n1"))
+			r.settle(time.Second)
+			wantAttached(t, r, "vc", true)
+			wantAttached(t, r, "vd", true)
+			if n := reads.Load() - before; n != 0 {
+				t.Errorf("%d reads of Nodes that are known, want none", n)
+			}
 		})
 	})
 }

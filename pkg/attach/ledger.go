@@ -23,6 +23,9 @@ type ledger struct {
 	byPV    map[string]map[types.UID]*ref
 	// holdOffUntil is when the calls of a former leader have ended for sure.
 	holdOffUntil time.Time
+	// unheld are the nodes that a live read showed without a hold after that.
+	// Holds that came later are of this process: it knows what it has fenced.
+	unheld map[string]struct{}
 }
 
 // volumeEntry is one volume: its nodes, the calls in flight, and who waits.
@@ -58,6 +61,8 @@ type keyEntry struct {
 	// pv is the PersistentVolume that the last publish went by.
 	pv   string
 	refs map[types.UID]*ref
+	// leftAt is when a fenced one was first seen without a VolumeAttachment.
+	leftAt time.Time
 }
 
 // ref is one VolumeAttachment, in the newest version that was seen or written.
@@ -73,18 +78,6 @@ type ref struct {
 	keptSince time.Time
 }
 
-// recordPatience is how long a fence record may keep a VolumeAttachment back
-// before that is shown. A walk at work deletes it in seconds.
-const recordPatience = time.Minute
-
-// patience is what is left of recordPatience.
-func (r *ref) patience(now time.Time) time.Duration {
-	if r.keptSince.IsZero() {
-		r.keptSince = now
-	}
-	return r.keptSince.Add(recordPatience).Sub(now)
-}
-
 // resolution is what a VolumeAttachment speaks of.
 type resolution struct {
 	ok        bool
@@ -98,6 +91,7 @@ func newLedger(finalizer string) *ledger {
 		volumes:   map[volume.Handle]*volumeEntry{},
 		refs:      map[types.UID]*ref{},
 		byPV:      map[string]map[types.UID]*ref{},
+		unheld:    map[string]struct{}{},
 	}
 }
 
@@ -154,7 +148,8 @@ func (l *ledger) observe(va *storagev1.VolumeAttachment, res resolution) (fresh 
 	}
 	if !r.resolved && res.ok {
 		r.resolved, r.key, fresh = true, res.key, true
-		l.entry(res.key).refs[va.UID] = r
+		e := l.entry(res.key)
+		e.refs[va.UID], e.leftAt = r, time.Time{}
 	}
 	if r.resolved && !r.intent && hasFinalizer(va.Finalizers, l.finalizer) {
 		l.inherit(r, res.exclusive || !res.ok)

@@ -109,15 +109,20 @@ func (c *Controller) liveVA(ctx context.Context, name string, uid types.UID) (*s
 }
 
 // liveHold reads from the API server whether the node's hold names the volume.
+// Once a former leader can write no more, what was read is known of the node.
 func (c *Controller) liveHold(ctx context.Context, k volume.Key) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
+	began := c.cfg.Clock.Now()
 	node, err := c.cfg.Client.CoreV1().Nodes().Get(ctx, k.Node, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("reading Node %s: %w", k.Node, err)
+	}
+	if _, held := node.Annotations[volume.HoldKey(c.cfg.DriverName)]; !held {
+		c.ledger.noHold(k.Node, began)
 	}
 	return heldOn(node, c.cfg.DriverName, k.Handle), nil
 }

@@ -111,7 +111,8 @@ func (c *Controller) protectLivePV(ctx context.Context, pv *v1.PersistentVolume)
 // prove that, live reads do.
 func (c *Controller) intend(ctx context.Context, s step, nodeID string) (*storagev1.VolumeAttachment, error) {
 	va := s.va
-	if s.Kind == Republish || c.hasIntent(va, nodeID, s.key.Handle) {
+	again := s.Kind == Republish || c.hasIntent(va, nodeID, s.key.Handle)
+	if again {
 		live, err := c.liveVA(ctx, va.Name, va.UID)
 		if err != nil {
 			return nil, err
@@ -119,6 +120,11 @@ func (c *Controller) intend(ctx context.Context, s step, nodeID string) (*storag
 		if live.DeletionTimestamp != nil || volume.Fenced(live) {
 			return nil, errChanged
 		}
+		va = live
+	}
+	// The first publish onto a node since this process leads as well: the
+	// informer may not have the last hold of a former leader yet.
+	if again || !c.ledger.holdKnown(s.key.Node) {
 		held, err := c.liveHold(ctx, s.key)
 		if err != nil {
 			return nil, err
@@ -126,7 +132,6 @@ func (c *Controller) intend(ctx context.Context, s step, nodeID string) (*storag
 		if held {
 			return nil, errHeld
 		}
-		va = live
 	}
 	if c.hasIntent(va, nodeID, s.key.Handle) {
 		return va, nil

@@ -145,6 +145,9 @@ func (c *Controller) await(ctx context.Context, l *lane, it item, s step) {
 		l.addAfter(it, s.wait)
 	case Nothing:
 		l.forget(it)
+		if s.wait > 0 {
+			l.addAfter(it, s.wait)
+		}
 	}
 }
 
