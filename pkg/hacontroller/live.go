@@ -71,15 +71,12 @@ func (hac *haController) readLive(ctx context.Context, node string, vaNames []st
 		}
 		return nil
 	})
-	for _, name := range vaNames {
-		g.Go(func() error {
-			va, err := hac.liveVA(ctx, name)
-			if err != nil || va == nil {
-				return err
-			}
-			l.putVA(va)
-			return nil
-		})
+	if hac.listPays(len(vaNames)) {
+		g.Go(func() error { return hac.listVAs(ctx, l) })
+	} else {
+		for _, name := range vaNames {
+			g.Go(func() error { return hac.readVA(ctx, l, name) })
+		}
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
@@ -93,15 +90,49 @@ func (hac *haController) readMore(ctx context.Context, l *live, names []string) 
 		if slices.Contains(l.read, name) {
 			continue
 		}
-		va, err := hac.liveVA(ctx, name)
-		if err != nil {
+		if err := hac.readVA(ctx, l, name); err != nil {
 			return err
 		}
-		if va != nil {
+	}
+	return nil
+}
+
+const (
+	// listFrom is from how many attachments on a list may be cheaper than reading
+	// each, and listShare how many of it may then be read in vain for each.
+	listFrom  = 4
+	listShare = 20
+)
+
+// listPays reports whether one list of all VolumeAttachments, which cannot be
+// selected by node, costs the API server less than n reads.
+func (hac *haController) listPays(n int) bool {
+	return n >= listFrom && len(hac.caches.vas.GetStore().ListKeys()) <= n*listShare
+}
+
+// listVAs puts those that l looks for into l.
+func (hac *haController) listVAs(ctx context.Context, l *live) error {
+	ctx, cancel := context.WithTimeout(ctx, DefaultRequestTimeout)
+	defer cancel()
+	vas, err := hac.client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing VolumeAttachments: %w", err)
+	}
+	for i := range vas.Items {
+		if va := &vas.Items[i]; slices.Contains(l.read, va.Name) {
 			l.putVA(va)
 		}
 	}
 	return nil
+}
+
+// readVA puts one into l, if it exists.
+func (hac *haController) readVA(ctx context.Context, l *live, name string) error {
+	va, err := hac.liveVA(ctx, name)
+	if err == nil && va != nil {
+		l.putVA(va)
+	}
+	return err
 }
 
 // liveNode reads one Node; nil where there is none.

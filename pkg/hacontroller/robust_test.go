@@ -256,6 +256,12 @@ func TestNamesThatFailTogetherAreAskedForTogether(t *testing.T) {
 		if n := judge.asked.Load(); n > 10 {
 			t.Errorf("asked %d times", n)
 		}
+		// The attachments are listed, since all that there are are looked for.
+		for _, a := range s.client.Actions() {
+			if a.Matches("get", "volumeattachments") {
+				t.Fatal("read the attachments one by one")
+			}
+		}
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Errorf("Run returned %v", err)

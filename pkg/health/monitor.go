@@ -44,7 +44,7 @@ type Monitor struct {
 
 	inbox   *inbox
 	swept   chan sweepResult
-	answers chan answer
+	answers chan []answer
 	reading chan struct{} // one token for each live read under way
 	writer  *claimWriter  // made by Run; nil for none
 
@@ -105,7 +105,7 @@ func New(cfg Config) (*Monitor, error) {
 		announcer:   newAnnouncer(cfg.Recorder),
 		inbox:       newInbox(),
 		swept:       make(chan sweepResult),
-		answers:     make(chan answer),
+		answers:     make(chan []answer),
 		reading:     make(chan struct{}, maxReads),
 		changed:     make(chan struct{}, 1),
 	}

@@ -1,0 +1,72 @@
+package health
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
+)
+
+// TestPodsThatFailTogetherAreReadTogether: and each is still judged by its own
+// word, with the safety of a single read.
+func TestPodsThatFailTogetherAreReadTogether(t *testing.T) {
+	const many = 20
+	objects := []runtime.Object{newLease("n1", t0), newCSINode("n1")}
+	for i := range many {
+		pv := fmt.Sprintf("pv%02d", i)
+		pod := newPod("p"+pv, "n1", pv)
+		pod.Status.VolumeHealth = nil
+		objects = append(objects, newPV(pv, volume.Handle("vol-"+pv[2:])), newClaim(pv), pod, newVA(pv, "n1"))
+	}
+	run(t, nil, objects, func(r *rig) {
+		lists := 0
+		r.client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			lists++
+			if got := action.(clienttesting.ListAction).GetListRestrictions().Fields.String(); got != "spec.nodeName=n1" {
+				t.Errorf("listed by %q", got)
+			}
+			obj, err := r.client.Tracker().List(v1.SchemeGroupVersion.WithResource("pods"), v1.SchemeGroupVersion.WithKind("Pod"), "")
+			if err != nil {
+				return true, nil, err
+			}
+			list := obj.(*v1.PodList)
+			list.Items = list.Items[1:] // the first is gone
+			list.Items[0].UID = "another"
+			list.Items[1].Status.VolumeHealth[0].HealthConditions = nil
+			return true, list, nil
+		})
+		r.client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			t.Error("read one by one")
+			return false, nil, nil
+		})
+		r.renew("n1")
+		for i := range many {
+			pv := fmt.Sprintf("pv%02d", i)
+			_, err := r.client.CoreV1().Pods("default").UpdateStatus(r.ctx, newPod("p"+pv, "n1", pv, pathsLost), metav1.UpdateOptions{})
+			r.must(err)
+		}
+		synctest.Wait()
+		time.Sleep(DefaultConfirmAfter)
+		synctest.Wait()
+		confirmed := 0
+		for _, v := range r.monitor.Verdicts() {
+			switch {
+			case !v.Confirmed:
+			case v.Key.Handle == "vol-00" || v.Key.Handle == "vol-01" || v.Key.Handle == "vol-02":
+				t.Errorf("%s is confirmed, and its pod does not say so", v.Key.Handle)
+			default:
+				confirmed++
+			}
+		}
+		if confirmed != many-3 || lists != 1 {
+			t.Errorf("%d are confirmed after %d lists", confirmed, lists)
+		}
+	})
+}
