@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -72,6 +73,9 @@ func (c *Config) complete() error {
 	}
 	if c.Identity == "" {
 		c.Identity = uuid.NewString()
+		if host, err := os.Hostname(); err == nil {
+			c.Identity = host + "_" + c.Identity // so that people see which Pod it is
+		}
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
