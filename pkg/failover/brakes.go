@@ -218,6 +218,9 @@ func (d *decider) ungranted(c *closure) []*podView {
 // grantedAll reports whether every attachment of the closure has passed.
 func (d *decider) grantedAll(c *closure) bool {
 	for _, m := range c.volumes {
+		if m.attachment == nil {
+			return false
+		}
 		if _, ok := d.memory.Grants[m.attachment.UID]; !ok {
 			return false
 		}

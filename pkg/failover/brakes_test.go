@@ -281,6 +281,37 @@ func TestAskedPodIsNotAVeto(t *testing.T) {
 	}
 }
 
+// TestPodThatCameLater: what one pod has said moves those that were to go with
+// it, and none that came when it was gone.
+func TestPodThatCameLater(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		lines []string
+		want  Action
+		code  Code
+	}{
+		{"the pod is still going", []string{"pod db-0 on=n1 uses=data stop=30s"}, ActionMove, CodeConfirmedInaccessible},
+		{"it is gone, its neighbour is not", []string{"remove pod db-0"}, ActionMove, CodeConfirmedInaccessible},
+		{"both are gone", []string{"remove pod db-0", "remove pod web-0"}, ActionWait, CodeDetaching},
+		{"its successor has come", []string{"pod db-0 on=n1 uses=data uid=new"}, ActionReport, CodeSuspect},
+		{"a third one has come", []string{"remove pod db-0", "pod db-1 on=n1 uses=data"}, ActionReport, CodeSuspect},
+		{"its successor says so as well", []string{"pod db-0 on=n1 uses=data uid=new", "verdict data n1"}, ActionMove, CodeConfirmedInaccessible},
+		{"attached anew", []string{"attached data n1 uid=new"}, ActionReport, CodeSuspect},
+		{"detached", []string{"remove attached data n1"}, ActionReport, CodeSuspect},
+		{"another leader", nil, ActionReport, CodeSuspect},
+	} {
+		w := newWorld(append(base(), "volume data modes=RWX", "pod web-0 on=n1 uses=data owner=Deployment/web")...)
+		w.decide()
+		if tc.lines == nil {
+			w.memory = Memory{}
+		}
+		w.add("verdict data n1 suspect=10m").add(tc.lines...)
+		if a, _ := answerTo(w.decide(), "data", "n1"); a.Action != tc.want || a.Primary().Code != tc.code {
+			t.Errorf("%s: %s %v", tc.name, a.Action, codes(a))
+		}
+	}
+}
+
 // TestNoTimeInThePast: an answer that waits for a time that has passed would be
 // a hot loop.
 func TestNoTimeInThePast(t *testing.T) {

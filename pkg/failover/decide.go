@@ -115,8 +115,8 @@ func (d *decider) answer(v volume.Verdict) (Answer, bool) {
 		return Answer{}, false
 	case v.Key.Everywhere():
 		a.add(ActionReport, CodeEverywhere, time.Time{}, "the volume may be inaccessible from every node"+detail(v)+"; a move cannot help, look at the storage itself")
-	case v.Suspect():
-		a.add(ActionReport, CodeSuspect, v.SuspectUntil, "the volume is no longer attached to node "+v.Key.Node+" and nobody observes it there; the node is not trusted with it until "+stamp(v.SuspectUntil))
+	case v.Suspect() && !d.begun(v.Key):
+		a.add(ActionReport, CodeSuspect, v.SuspectUntil, "nobody observes the volume on node "+v.Key.Node+" any more, since it was detached or the pod that it failed is gone; the node is not trusted with it until "+stamp(v.SuspectUntil))
 	case !v.Confirmed:
 		a.add(ActionWait, CodeUnconfirmed, d.now.Add(lookAgain), "inaccessible from node "+v.Key.Node+detail(v)+", which is not confirmed yet")
 	case d.s.Policy.Mode == ModeOff:
@@ -125,6 +125,14 @@ func (d *decider) answer(v volume.Verdict) (Answer, bool) {
 		d.candidate(&a, v)
 	}
 	return a, true
+}
+
+// begun reports whether a move of the volume off the node is under way. It may
+// outlive the pod that the volume failed, and is not broken off for that; but for
+// a pod that has come since, that one's word is no evidence.
+func (d *decider) begun(key volume.Key) bool {
+	c := d.closure(d.view(key.Node), d.sharing(key.Handle))
+	return len(c.volumes) > 0 && d.grantedAll(c) && len(d.ungranted(c)) == 0
 }
 
 // forget drops what has been out of use for long enough.

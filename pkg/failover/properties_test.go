@@ -298,7 +298,7 @@ func TestVetoYieldsNoTargets(t *testing.T) {
 					t.Fatalf("target %+v has no attachment", target)
 				}
 			}
-			if v := w.verdicts[a.Key]; !v.FailsFromNode() || v.Suspect() {
+			if v := w.verdicts[a.Key]; !v.FailsFromNode() || v.Suspect() && !slices.Contains(codes(a), CodeAlreadyGranted) {
 				t.Fatalf("%s moves for %+v", a.PV, v)
 			}
 			if v := w.verdicts[volume.Key{Handle: a.Key.Handle}]; v.State == volume.StateInaccessible || v.State == volume.StateDataLoss {

@@ -23,7 +23,7 @@ import (
 //	lease NODE            a renewal of the node's Lease is observed
 //	advance 10s           time passes; what is due is done when it is due
 //	sweep [partial] [abnormal-only] [legacy-failover]    lines: VOLUME CONDITION REASON | VOLUME healthy
-//	pod-status POD NODE   lines as above; none: the pod is gone
+//	pod-status POD NODE   lines as above; none: the pod is no more
 //	csinode-status NODE   lines as above; none: the answer is withdrawn
 //	live POD|NODE same|healthy|gone|fail    what a live read will say
 //	recall VOLUME NODE 5m   a hold from an earlier life, with what is left of it
@@ -188,7 +188,11 @@ func (s *stage) sweep(t *testing.T, words []string, input string) {
 
 func (s *stage) tell(t *testing.T, o origin, node, input string) {
 	s.stored[o] = s.readings(t, o.source, node, input)
-	s.tracker.tell(o, s.stored[o], s.now)
+	if o.source == volume.SourcePodStatus && len(s.stored[o]) == 0 {
+		s.tracker.end(o, s.now)
+	} else {
+		s.tracker.tell(o, s.stored[o], s.now)
+	}
 	s.settle()
 }
 

@@ -56,7 +56,8 @@ func (m *Monitor) handlers(k kind) cache.ResourceEventHandler {
 			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = tombstone.Obj
 			}
-			if m.relevant(obj) {
+			// A pod that says nothing at its end may have said something before.
+			if m.relevant(obj) || k == kindPod {
 				put(obj)
 			}
 		},

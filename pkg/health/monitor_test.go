@@ -374,9 +374,13 @@ func TestVolumeMovedAwayLeavesItsNodeSuspect(t *testing.T) {
 		r.setPod(newPod("p", "n1", "pv", pathsLost))
 		time.Sleep(DefaultConfirmAfter)
 		synctest.Wait()
+		silent := newPod("p", "n1", "pv", pathsLost)
+		silent.Status.VolumeHealth = nil
+		r.setPod(silent)
+		r.wantVerdicts("vol@n1 Inaccessible confirmed=true suspect=false")
 		r.must(r.client.CoreV1().Pods("default").Delete(r.ctx, "p", metav1.DeleteOptions{}))
 		synctest.Wait()
-		r.wantVerdicts("vol@n1 Inaccessible confirmed=true suspect=false")
+		r.wantVerdicts("vol@n1 Inaccessible confirmed=true suspect=true")
 		r.must(r.client.StorageV1().VolumeAttachments().Delete(r.ctx, "va-pv-n1", metav1.DeleteOptions{}))
 		synctest.Wait()
 		r.wantVerdicts("vol@n1 Inaccessible confirmed=true suspect=true")
@@ -388,6 +392,22 @@ func TestVolumeMovedAwayLeavesItsNodeSuspect(t *testing.T) {
 		synctest.Wait()
 		r.wantVerdicts()
 		r.wantEvents("no longer suspected to be inaccessible from node n1")
+	})
+}
+
+// TestFinishedPodSpeaksNoMore: its object may stay for long, and its status with
+// it, but it uses the volume no more.
+func TestFinishedPodSpeaksNoMore(t *testing.T) {
+	run(t, nil, world(), func(r *rig) {
+		pod := newPod("p", "n1", "pv", pathsLost)
+		r.renew("n1")
+		r.setPod(pod.DeepCopy())
+		time.Sleep(DefaultConfirmAfter)
+		synctest.Wait()
+		r.wantVerdicts("vol@n1 Inaccessible confirmed=true suspect=false")
+		pod.Status.Phase = v1.PodFailed
+		r.setPod(pod)
+		r.wantVerdicts("vol@n1 Inaccessible confirmed=true suspect=true")
 	})
 }
 

@@ -101,6 +101,10 @@ func (m *machine) tell(t *rapid.T) {
 		})
 	}
 	m.stored[o] = readings
+	if len(readings) == 0 && rapid.Bool().Draw(t, "ends") {
+		m.tracker.end(o, m.now)
+		return
+	}
 	m.tracker.tell(o, readings, m.now)
 }
 

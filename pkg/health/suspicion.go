@@ -24,7 +24,12 @@ func (t *tracker) detach(key volume.Key, now time.Time) {
 			continue
 		}
 		t.suspect(key, o, now)
-		delete(t.byOrigin[o], key)
+	}
+	if s := e.suspicion; s != nil {
+		// It may have begun with the end of a pod, long before.
+		if until := now.Add(t.suspectTime(e.strikes)); until.After(s.until) {
+			t.keep(key, s.word, s.source, s.began, until)
+		}
 	}
 	t.touch(key)
 }
@@ -34,7 +39,7 @@ func (t *tracker) detach(key volume.Key, now time.Time) {
 func (t *tracker) suspect(key volume.Key, o origin, now time.Time) {
 	e := t.entries[key]
 	w := e.words[o]
-	delete(e.words, o)
+	t.dropWord(key, o)
 	if w == nil || !w.failing() || key.Everywhere() {
 		return
 	}

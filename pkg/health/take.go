@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/ha-sidecar/ha-sidecar/internal/kube"
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
@@ -47,9 +48,9 @@ func (m *Monitor) takePod(i item, now time.Time) {
 	delete(m.unresolved, name)
 	before, known := m.pods[name]
 	pod, err := m.look.pods.Pods(i.namespace).Get(i.name)
-	if err != nil || known && pod.UID != before {
+	if err != nil || known && (pod.UID != before || kube.Finished(pod)) {
 		if known {
-			m.tracker.tell(podOrigin(before), nil, now)
+			m.tracker.end(podOrigin(before), now)
 			delete(m.pods, name)
 			delete(m.podNames, before)
 		}
@@ -61,13 +62,13 @@ func (m *Monitor) takePod(i item, now time.Time) {
 	if unresolved {
 		m.unresolved[name] = struct{}{}
 	}
-	if len(readings) == 0 {
+	m.tracker.tell(podOrigin(pod.UID), readings, now)
+	if m.tracker.heard(podOrigin(pod.UID)) {
+		m.pods[name], m.podNames[pod.UID] = pod.UID, name
+	} else {
 		delete(m.pods, name)
 		delete(m.podNames, pod.UID)
-	} else {
-		m.pods[name], m.podNames[pod.UID] = pod.UID, name
 	}
-	m.tracker.tell(podOrigin(pod.UID), readings, now)
 }
 
 func podOrigin(uid types.UID) origin {

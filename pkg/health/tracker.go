@@ -137,8 +137,12 @@ func (t *tracker) tell(o origin, readings []volume.Reading, now time.Time) {
 		t.observeStored(o, r)
 	}
 	for key := range t.byOrigin[o] {
-		if _, ok := said[key]; !ok {
-			t.withdraw(key, o, now)
+		if _, ok := said[key]; ok {
+			continue
+		}
+		t.withdraw(key, o, now)
+		if t.entries[key] != nil && t.entries[key].words[o] != nil {
+			said[key] = struct{}{} // Kept, so it is still the object's.
 		}
 	}
 	if len(said) == 0 {
@@ -146,6 +150,31 @@ func (t *tracker) tell(o origin, readings []volume.Reading, now time.Time) {
 		return
 	}
 	t.byOrigin[o] = said
+}
+
+// end takes that an object is no more. Nobody else speaks for what it said, so a
+// failing word becomes a suspicion at once, though the volume is still attached:
+// it holds for the node, and not for whoever uses the volume there next.
+func (t *tracker) end(o origin, now time.Time) {
+	t.tell(o, nil, now)
+	for key := range t.byOrigin[o] {
+		if t.entries[key].words[o].failing() {
+			t.suspect(key, o, now)
+			t.touch(key)
+		}
+	}
+}
+
+// heard reports whether anything counts that the object said.
+func (t *tracker) heard(o origin) bool { return len(t.byOrigin[o]) > 0 }
+
+// dropWord removes what one origin says of a key.
+func (t *tracker) dropWord(key volume.Key, o origin) {
+	delete(t.entries[key].words, o)
+	delete(t.byOrigin[o], key)
+	if len(t.byOrigin[o]) == 0 {
+		delete(t.byOrigin, o)
+	}
 }
 
 // observeStored takes one stored answer. The same answer again is no news: a
@@ -180,8 +209,10 @@ func (t *tracker) withdraw(key volume.Key, o origin, now time.Time) {
 	w := e.words[o]
 	_, attached := t.attached[key]
 	switch {
+	case w.gone:
+		return // Since before.
 	case w.healthy() || !w.confirmed():
-		delete(e.words, o)
+		t.dropWord(key, o)
 	case !attached || e.spokenWell(o.source):
 		t.suspect(key, o, now)
 	default:
@@ -212,7 +243,7 @@ func (t *tracker) clear(key volume.Key, source volume.Source) {
 	}
 	for o, w := range e.words {
 		if o.source == source && w.gone {
-			delete(e.words, o)
+			t.dropWord(key, o)
 		}
 	}
 	if e.suspicion != nil && e.suspicion.source == source {
@@ -231,7 +262,7 @@ func (t *tracker) forget(handle volume.Handle) {
 			continue
 		}
 		for o := range e.words {
-			delete(t.byOrigin[o], key)
+			t.dropWord(key, o)
 		}
 		*e = entry{words: map[origin]*word{}}
 		t.touch(key)

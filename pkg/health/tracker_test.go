@@ -186,6 +186,67 @@ func TestTwoSpeakersAreOneStrike(t *testing.T) {
 	}
 }
 
+// A pod that falls silent changes nothing, once or time and again. When it goes,
+// what it said becomes a suspicion, though the volume is attached still: the
+// next pod there speaks for itself.
+func TestSuspicionBeginsWithThePodsEnd(t *testing.T) {
+	key, other := volume.Key{Handle: "vol", Node: "n1"}, volume.Key{Handle: "other", Node: "n1"}
+	tr, o, now := confirmedPod(t, key)
+	for range 3 {
+		now = now.Add(testRules.suspectFor / 4)
+		tr.tell(o, []volume.Reading{{Key: other, Started: now}}, now)
+		tr.tick(now)
+		tr.transitions()
+		if v := tr.told[key]; !v.FailsFromNode() || v.Suspect() || !tr.heard(o) {
+			t.Fatalf("after the pod fell silent: %+v", v)
+		}
+	}
+	tr.end(o, now)
+	tr.transitions()
+	if v := tr.told[key]; v.SuspectUntil.Sub(now) != testRules.suspectFor || tr.heard(o) {
+		t.Fatalf("after the pod's end: %+v", v)
+	}
+	next := origin{volume.SourcePodStatus, "next"}
+	tr.tell(next, []volume.Reading{inaccessible(key, now)}, now)
+	tr.transitions()
+	if v := tr.told[key]; !v.Suspect() {
+		t.Fatalf("the next pod is taken at its first word: %+v", v)
+	}
+	confirm(t, tr, key, now.Add(testRules.confirmAfter))
+	if v := tr.told[key]; v.Suspect() {
+		t.Fatalf("the next pod is not believed: %+v", v)
+	}
+}
+
+// A detach may take its time after the pod's end. The node is not trusted for as
+// long from when the volume can be used elsewhere, and that is no second strike.
+func TestSuspicionLastsFromTheDetach(t *testing.T) {
+	key := volume.Key{Handle: "vol", Node: "n1"}
+	tr, o, now := confirmedPod(t, key)
+	tr.end(o, now)
+	now = now.Add(testRules.suspectFor - time.Second)
+	tr.tick(now)
+	tr.detach(key, now)
+	tr.transitions()
+	if got := tr.told[key].SuspectUntil.Sub(now); got != testRules.suspectFor || tr.entries[key].strikes != 1 {
+		t.Fatalf("suspect for %v after %d strikes", got, tr.entries[key].strikes)
+	}
+}
+
+// What a silent pod said is forgotten in time, even if it goes on being told.
+func TestSilenceEnds(t *testing.T) {
+	key := volume.Key{Handle: "vol", Node: "n1"}
+	tr, o, now := confirmedPod(t, key)
+	for end := now.Add(testRules.suspectFor); !now.After(end); now = now.Add(time.Minute) {
+		tr.tell(o, nil, now)
+		tr.tick(now)
+	}
+	tr.transitions()
+	if v := tr.told[key]; !v.Suspect() || tr.heard(o) {
+		t.Fatalf("still %+v", v)
+	}
+}
+
 func TestUnconfirmedLeavesNoSuspicion(t *testing.T) {
 	key, o := volume.Key{Handle: "vol", Node: "n1"}, origin{volume.SourcePodStatus, "p"}
 	tr := newTracker(testRules)

@@ -47,9 +47,9 @@ type word struct {
 	waiting  Waiting
 	// failures counts live reads that failed in a row.
 	failures int
-	// gone is true once the object stopped saying it without saying otherwise:
-	// the pod went away. That is an absence, no recovery, and changes nothing
-	// until goneUntil, when the word ends as a suspicion.
+	// gone is true once the object stopped saying it without saying otherwise.
+	// That is an absence, no recovery, and changes nothing until goneUntil, when
+	// the word ends as a suspicion, or until the object itself goes.
 	gone      bool
 	goneUntil time.Time
 }

@@ -52,8 +52,8 @@ type Verdict struct {
 	// ConfirmedAt is when it was confirmed; zero while it is not.
 	ConfirmedAt time.Time
 	// SuspectUntil is set once nobody probes the key any more, since its
-	// VolumeAttachment is gone: until then the node is not trusted with the
-	// volume. Zero while the key is being observed.
+	// VolumeAttachment is gone, or the pod that it failed: until then the node is
+	// not trusted with the volume. Zero while the key is being observed.
 	SuspectUntil time.Time
 	Reason       string
 	Message      string
