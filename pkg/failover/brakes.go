@@ -136,9 +136,9 @@ func (d *decider) checkStorm(a *Answer) {
 // checkRate lets through what the last minute leaves room for, and a closure
 // larger than the rate once nothing else was moved.
 func (d *decider) checkRate(a *Answer, pods int) {
-	m := &d.memory
+	all := slices.Concat(d.inherited(), d.memory.Spent)
 	spent := 0
-	for _, s := range m.Spent {
+	for _, s := range all {
 		spent += s.Pods
 	}
 	room := d.s.Policy.MovesPerMinute - spent
@@ -146,7 +146,7 @@ func (d *decider) checkRate(a *Answer, pods int) {
 		return
 	}
 	until := d.now
-	for _, s := range m.Spent {
+	for _, s := range all {
 		room += s.Pods
 		until = s.At.Add(rateWindow)
 		if pods <= room {
@@ -154,6 +154,34 @@ func (d *decider) checkRate(a *Answer, pods int) {
 		}
 	}
 	a.add(ActionWait, CodeRateLimited, until, fmt.Sprintf("%d pods were moved within a minute (--moves-per-minute=%d)", spent, d.s.Policy.MovesPerMinute))
+}
+
+// inherited lists what earlier leaders have moved within the minute, oldest
+// first, so that a process which dies and starts again has not its full rate each
+// time. What they remembered is lost, but each volume was held before its pods
+// went: a held volume counts as a pod.
+func (d *decider) inherited() []Spending {
+	if d.now.Sub(d.s.Started) >= rateWindow {
+		return nil
+	}
+	var spent []Spending
+	for _, name := range d.nodes {
+		value, ok := d.s.Nodes[name].Annotations[volume.HoldKey(d.s.Policy.DriverName)]
+		if !ok {
+			continue
+		}
+		record, err := volume.ParseHoldRecord(value)
+		if err != nil {
+			continue // Who walks says so.
+		}
+		for _, held := range record.Volumes {
+			if at := record.HeldSince(held).Time; at.Before(d.s.Started) && d.now.Sub(at) < rateWindow {
+				spent = append(spent, Spending{At: at, Pods: 1})
+			}
+		}
+	}
+	slices.SortStableFunc(spent, func(a, b Spending) int { return a.At.Compare(b.At) })
+	return spent
 }
 
 // checkBackoff makes a workload wait that was moved again and again: the next

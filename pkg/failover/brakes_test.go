@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
 func TestLimit(t *testing.T) {
@@ -278,6 +281,62 @@ func TestAskedPodIsNotAVeto(t *testing.T) {
 	w.add("pod db-0 on=n1 uses=data stop=30s", "node n1 held")
 	if a, _ := answerTo(w.decide(), "data", "n1"); a.Action != ActionMove || len(a.Closure.Pods) != 1 {
 		t.Fatalf("%s %v", a.Action, codes(a))
+	}
+}
+
+// TestRateOutlivesTheLeader: what another process has moved within the minute
+// counts, by the holds that it left.
+func TestRateOutlivesTheLeader(t *testing.T) {
+	record := func(ages ...time.Duration) string {
+		rec := volume.HoldRecord{Time: metav1.NewTime(noon.Add(-ages[0]))}
+		for i, age := range ages {
+			held := volume.HeldVolume{PV: fmt.Sprint("v", i)}
+			if i > 0 {
+				held.Time = metav1.NewTime(noon.Add(-age))
+			}
+			rec.Volumes = append(rec.Volumes, held)
+		}
+		value, err := rec.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	s := time.Second
+	for _, tc := range []struct {
+		name   string
+		record string
+		led    time.Duration
+		look   time.Duration // zero: it moves
+	}{
+		{"no holds", "", 15 * s, 0},
+		{"an unreadable one", "{", 15 * s, 0},
+		{"less than the rate", record(20 * s), 15 * s, 0},
+		{"as much as the rate", record(50*s, 20*s), 15 * s, 10 * s},
+		{"one long ago", record(time.Hour, 20*s), 15 * s, 0},
+		{"our own, which are remembered", record(5*s, 4*s), 15 * s, 0},
+		{"ahead of our clock", record(-time.Hour, -time.Hour), 15 * s, 0},
+		{"more than the rate", record(50*s, 40*s, 30*s), 15 * s, 20 * s},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(append(base(), "policy moves-per-minute=2 max-failing-nodes=100%", "node n4 held")...)
+			w.nodes["n4"].Annotations[volume.HoldKey(testDriver)] = tc.record
+			w.started = w.now.Add(-tc.led)
+			a, _ := answerTo(w.decide(), "data", "n1")
+			if tc.look == 0 {
+				if a.Action != ActionMove {
+					t.Fatalf("%s %v", a.Action, codes(a))
+				}
+				return
+			}
+			if a.Primary().Code != CodeRateLimited || !a.Look.Equal(w.now.Add(tc.look)) {
+				t.Fatalf("%s %v, look again in %s", a.Action, codes(a), a.Look.Sub(w.now))
+			}
+			w.now = a.Look
+			if a, _ := answerTo(w.decide(), "data", "n1"); a.Action != ActionMove {
+				t.Fatalf("later: %s %v", a.Action, codes(a))
+			}
+		})
 	}
 }
 

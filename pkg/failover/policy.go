@@ -67,8 +67,8 @@ type Policy struct {
 	// HoldOff is how long nothing moves after Run starts, which is after every
 	// start of the process and every change of leader.
 	HoldOff time.Duration
-	// MovesPerMinute is how many pods may be moved in any 60 seconds. A closure
-	// larger than that goes alone.
+	// MovesPerMinute is how many pods may be moved in any 60 seconds, by this
+	// leader and the ones before it. A closure larger than that goes alone.
 	MovesPerMinute int
 	Backoff        Backoff
 }
