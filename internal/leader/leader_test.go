@@ -83,13 +83,18 @@ func TestLeasesOfADeadLeaderRunOutTogether(t *testing.T) {
 		r := s.start(t, "me", leases...)
 		begun := time.Now()
 		<-r.leads
-		if took := time.Since(begun); took < duration || took > duration+2*retry {
+		// client-go looks again after up to 2.2 retry periods.
+		if took := time.Since(begun); took < duration || took > duration+3*retry {
 			t.Errorf("it leads after %v, want that of one lease, %v, and not of each", took, duration)
 		}
-		if writes := s.log(); !slices.IsSortedFunc(writes[:len(leases)], func(a, b string) int {
-			return slices.Index(leases, strings.Fields(a)[1]) - slices.Index(leases, strings.Fields(b)[1])
-		}) {
-			t.Errorf("the leases were taken out of order: %v", writes)
+		var taken []string // at first; those already taken are renewed in between
+		for _, write := range s.log() {
+			if name := strings.Fields(write)[1]; !slices.Contains(taken, name) {
+				taken = append(taken, name)
+			}
+		}
+		if !slices.Equal(taken, leases) {
+			t.Errorf("the leases were taken in the order %v", taken)
 		}
 		_ = r.end()
 	})
