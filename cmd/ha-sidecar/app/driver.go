@@ -77,9 +77,11 @@ func publishCapabilities(caps csiclient.Capabilities) attach.Capabilities {
 }
 
 // attachHoldOff is how long keys that an earlier leader may have calls under
-// way for are left alone: the longest deadline of such a call.
+// way for are left alone: the longest deadline of such a call. That one's
+// --timeout is not known here, and may have been longer than ours; --hold-off
+// lets people say so.
 func (o *Options) attachHoldOff() time.Duration {
-	return pick(o.Attacher.Timeout, o.Timeout)
+	return max(pick(o.Attacher.Timeout, o.Timeout), o.Failover.Policy.HoldOff)
 }
 
 // fenceTimeout bounds one fence: what attach may have to wait for (the hold-off

@@ -111,7 +111,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.Float32Var(&o.KubeAPIQPS, "kube-api-qps", o.KubeAPIQPS, "requests per second to the API server; 0 with --kube-api-burst=0: no limit where the server has priority and fairness, else 50")
 	fs.IntVar(&o.KubeAPIBurst, "kube-api-burst", o.KubeAPIBurst, "burst of --kube-api-qps")
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers, "controllers to run: "+controllerNames()+`; "*" is all, "-name" takes one out`)
-	fs.DurationVar(&o.Timeout, "timeout", o.Timeout, "deadline of one call to the driver")
+	fs.DurationVar(&o.Timeout, "timeout", o.Timeout, "deadline of one call to the driver; when it is lowered, --hold-off must be at least the old value until all replicas have the new one")
 	fs.IntVar(&o.WorkerThreads, "worker-threads", o.WorkerThreads, "volumes worked on at once, per lane")
 	fs.DurationVar(&o.RetryIntervalStart, "retry-interval-start", o.RetryIntervalStart, "first wait after a failed operation; doubled each time")
 	fs.DurationVar(&o.RetryIntervalMax, "retry-interval-max", o.RetryIntervalMax, "longest wait after a failed operation")
@@ -150,7 +150,7 @@ func (o *Options) addFailoverFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Fence, "fence", f.Fence, "what counts as a fence: none; unpublish, if ControllerUnpublishVolume of this driver revokes access")
 	fs.StringVar(&f.MaxFailingNodes, "max-failing-nodes", f.MaxFailingNodes, "brake: nodes, as a number or a percentage of those that carry the driver, that may fail at once before nothing is moved; never half or more; 100% switches it off")
 	fs.DurationVar(&f.Policy.StormCooldown, "storm-cooldown", f.Policy.StormCooldown, "how long the failing nodes must stay under the brake before it is released")
-	fs.DurationVar(&f.Policy.HoldOff, "hold-off", f.Policy.HoldOff, "how long nothing is moved after a start or a change of leader")
+	fs.DurationVar(&f.Policy.HoldOff, "hold-off", f.Policy.HoldOff, "how long nothing is moved after a start or a change of leader, and no call is made for what an earlier leader may have calls under way for; the latter at least --timeout")
 	fs.IntVar(&f.Policy.MovesPerMinute, "moves-per-minute", f.Policy.MovesPerMinute, "brake: pods moved per minute")
 	b := &f.Policy.Backoff
 	fs.IntVar(&b.Free, "workload-free-moves", b.Free, "moves of one workload in a row that are not delayed")

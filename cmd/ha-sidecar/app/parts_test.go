@@ -157,13 +157,18 @@ func TestCachesAreNotReadyAtFirst(t *testing.T) {
 }
 
 func TestTimeoutsFollowTheFlags(t *testing.T) {
-	o := parse(t, "--timeout=10s")
+	o := parse(t, "--timeout=10s", "--hold-off=1s")
 	if o.attachHoldOff() != 10*time.Second || o.fenceTimeout() != 30*time.Second {
 		t.Errorf("hold-off %v, fence timeout %v", o.attachHoldOff(), o.fenceTimeout())
 	}
 	o = parse(t, "--timeout=10s", "--attacher-timeout=1m")
 	if o.attachHoldOff() != time.Minute {
 		t.Errorf("hold-off %v, want the attacher's own timeout", o.attachHoldOff())
+	}
+	// The leader before may have had a longer timeout.
+	o = parse(t, "--timeout=10s", "--hold-off=40s")
+	if o.attachHoldOff() != 40*time.Second || o.fenceTimeout() != time.Minute {
+		t.Errorf("hold-off %v, fence timeout %v, want --hold-off to count", o.attachHoldOff(), o.fenceTimeout())
 	}
 }
 
