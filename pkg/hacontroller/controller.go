@@ -24,9 +24,8 @@ import (
 )
 
 const (
-	// How many API calls, and how many fences, of one node are in flight.
-	callsPerNode  = 16
-	fencesPerNode = 16
+	// How many calls of a kind are in flight for one node.
+	callsPerNode = 16
 
 	retryBase = 100 * time.Millisecond
 	retryMax  = 30 * time.Second
@@ -64,7 +63,7 @@ type haController struct {
 	caches   caches
 	metrics  *stepMetrics
 	queue    workqueue.TypedRateLimitingInterface[string]
-	// calls are the fences in flight.
+	// calls are the evictions and fences in flight.
 	calls sync.WaitGroup
 
 	// mu guards what is remembered between two passes.
@@ -72,7 +71,7 @@ type haController struct {
 	marks   map[string]*mark
 	tracks  map[types.UID]*track
 	refused map[types.UID]refusal
-	// slots bound the fences in flight, by node.
+	// slots bound the calls in flight, by kind and node.
 	slots map[string]chan struct{}
 }
 

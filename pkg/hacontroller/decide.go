@@ -66,6 +66,8 @@ type podView struct {
 	// terminating: it has a deletion timestamp; forced: without grace, so that
 	// only finalizers keep it.
 	terminating, forced bool
+	// asking: its eviction is under way.
+	asking bool
 	// refusal is why its last eviction was not accepted, and next when to try
 	// again.
 	refusal Reason
@@ -73,7 +75,9 @@ type podView struct {
 }
 
 // due reports whether the pod should be asked now.
-func (p podView) due(now time.Time) bool { return !p.terminating && !now.Before(p.next) }
+func (p podView) due(now time.Time) bool {
+	return !p.terminating && !p.asking && !now.Before(p.next)
+}
 
 // decision is the next step, with the reason of a refusal and the longest time
 // until the next look; 0 leaves that to the reconcile interval.
@@ -126,7 +130,7 @@ func askUntil(v view, deadline time.Time) decision {
 		switch {
 		case p.due(v.now):
 			return decision{step: stepAsk}
-		case !p.terminating && p.next.Before(next):
+		case !p.terminating && !p.asking && p.next.Before(next):
 			next = p.next
 		}
 	}
@@ -186,7 +190,7 @@ func fenceWait(v view) time.Duration {
 	next := v.nextFence
 	if v.nodeReady {
 		for _, p := range v.pods {
-			if !p.terminating && !p.next.IsZero() && (next.IsZero() || p.next.Before(next)) {
+			if !p.terminating && !p.asking && !p.next.IsZero() && (next.IsZero() || p.next.Before(next)) {
 				next = p.next
 			}
 		}

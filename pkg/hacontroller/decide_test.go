@@ -53,6 +53,7 @@ func TestDecide(t *testing.T) {
 		"stopping":                {ready(askedFor(time.Second), terminating), decision{step: stepWait, wait: 59 * time.Second}},
 		"ask again, not yet":      {ready(askedFor(time.Second), refusedBy(ReasonDisruptionBudget, 2*time.Second)), decision{step: stepWait, wait: 2 * time.Second}},
 		"ask again":               {ready(askedFor(time.Second), refusedBy(ReasonDisruptionBudget, 0)), decision{step: stepAsk}},
+		"eviction under way":      {ready(askedFor(time.Second), func(v *view) { v.pods[0].asking = true }), decision{step: stepWait, wait: time.Minute - time.Second}},
 		"failed while asked":      {ready(askedFor(time.Second), terminating, failed), decision{step: stepRecord}},
 		"overdue":                 {ready(askedFor(time.Minute), terminating), decision{step: stepRecord}},
 		"overdue without a fence": {ready(askedFor(time.Minute), terminating, noFence), decision{step: stepEnd, reason: ReasonNotStopped}},

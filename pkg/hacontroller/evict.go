@@ -60,8 +60,10 @@ func evicted(err error) (refusal Reason, again bool) {
 	return ReasonEvictionFailed, false
 }
 
-// ask evicts the pods of a walk that are due.
-func (hac *haController) ask(ctx context.Context, w *walk) error {
+// ask begins to evict the pods of a walk that are due. Nobody waits for the
+// answers, which may take long when many pods go at once: what fails meanwhile on
+// the same node must not wait for them either.
+func (hac *haController) ask(ctx context.Context, w *walk) {
 	now := hac.clock.Now()
 	t := w.track
 	var due []*v1.Pod
@@ -72,10 +74,11 @@ func (hac *haController) ask(ctx context.Context, w *walk) error {
 	}
 	for _, pod := range w.pods {
 		a := t.asks[pod.UID]
-		t.asks[pod.UID] = a // the round is about this pod, whoever stops it
-		if pod.DeletionTimestamp == nil && !now.Before(a.next) {
+		if pod.DeletionTimestamp == nil && !a.running && !now.Before(a.next) {
+			a.running = true
 			due = append(due, pod)
 		}
+		t.asks[pod.UID] = a // the round is about this pod, whoever stops it
 	}
 	t.mu.Unlock()
 	if begins {
@@ -83,21 +86,31 @@ func (hac *haController) ask(ctx context.Context, w *walk) error {
 		// ends: the end of the move is told.
 		t.finish(w, now.Add(watchAsked*hac.evictDeadline))
 	}
-	return each(hac.metrics, due, func(_ int, pod *v1.Pod) error { return hac.askPod(ctx, w, pod) })
+	for _, pod := range due {
+		hac.calls.Go(func() { hac.askPod(ctx, w, pod) })
+	}
 }
 
-// askPod evicts one pod and remembers the answer. Only what is no answer to the
-// eviction is an error.
-func (hac *haController) askPod(ctx context.Context, w *walk, pod *v1.Pod) error {
-	err := hac.evict(ctx, pod, evictGrace(pod, hac.evictGraceMax))
-	if errors.Is(err, errNotLeader) || ctx.Err() != nil {
-		return err
+// askPod evicts one pod, when there is room for one more call of its node, and
+// remembers the answer.
+func (hac *haController) askPod(ctx context.Context, w *walk, pod *v1.Pod) {
+	slots := hac.slotsOf("evict", w.node)
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	err := caught(hac.metrics, func() error { return hac.evict(ctx, pod, evictGrace(pod, hac.evictGraceMax)) })
+	<-slots
+	if ctx.Err() != nil {
+		return
 	}
 	refusal, gone := evicted(err)
 	now := hac.clock.Now()
 	t := w.track
 	t.mu.Lock()
 	a := t.asks[pod.UID]
+	a.running = false
 	a.reason = refusal
 	a.next = now.Add(hac.evictDeadline)
 	if refusal != "" {
@@ -112,6 +125,7 @@ func (hac *haController) askPod(ctx context.Context, w *walk, pod *v1.Pod) error
 
 	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod))
 	switch {
+	case errors.Is(err, errNotLeader):
 	case refusal == ReasonEvictionFailed:
 		logger.Error(fmt.Errorf("evicting pod: %w", err), "Failed to evict, will retry")
 	case refusal != "":
@@ -120,6 +134,11 @@ func (hac *haController) askPod(ctx context.Context, w *walk, pod *v1.Pod) error
 		hac.settle(pod)
 		hac.reached(ctx, t, w.pvs(), MilestoneAsked)
 		hac.event(pod, v1.EventTypeWarning, PodEvictEventReason, "Evicted, since a volume that it uses fails on node %s", w.node)
+		return // its end wakes the node
 	}
-	return nil
+	if gone {
+		hac.queue.Add(w.node)
+		return
+	}
+	hac.queue.AddAfter(w.node, a.next.Sub(now))
 }

@@ -17,7 +17,7 @@ const (
 )
 
 // fence starts the fences that are due, each on its own: the storage may take
-// long, and no other node waits for it, nor do the next fencesPerNode-1 volumes
+// long, and no other node waits for it, nor do the next callsPerNode-1 volumes
 // of this one.
 // Where there is a kubelet it is asked too, since its unmount is what many a
 // storage waits for.
@@ -46,7 +46,8 @@ func (hac *haController) fence(ctx context.Context, l *live, w *walk, _ decision
 	if v.nodeReady {
 		for _, p := range v.pods {
 			if p.due(now) {
-				return result{again: true}, hac.ask(ctx, w)
+				hac.ask(ctx, w)
+				break
 			}
 		}
 	}
@@ -88,21 +89,20 @@ func (hac *haController) fenceOne(ctx context.Context, w *walk, va *storagev1.Vo
 	hac.queue.Add(w.node)
 }
 
-// fenceSlots bounds the fences in flight for a node.
-func (hac *haController) fenceSlots(node string) chan struct{} {
+// slotsOf bounds the calls of a kind that are in flight for a node.
+func (hac *haController) slotsOf(kind, node string) chan struct{} {
 	hac.mu.Lock()
 	defer hac.mu.Unlock()
-	slots := hac.slots[node]
-	if slots == nil {
-		slots = make(chan struct{}, fencesPerNode)
-		hac.slots[node] = slots
+	key := kind + "/" + node
+	if hac.slots[key] == nil {
+		hac.slots[key] = make(chan struct{}, callsPerNode)
 	}
-	return slots
+	return hac.slots[key]
 }
 
 // callFencer makes one bounded call, when there is room for it.
 func (hac *haController) callFencer(ctx context.Context, va *storagev1.VolumeAttachment) error {
-	slots := hac.fenceSlots(va.Spec.NodeName)
+	slots := hac.slotsOf("fence", va.Spec.NodeName)
 	select {
 	case slots <- struct{}{}:
 		defer func() { <-slots }()

@@ -46,7 +46,8 @@ func (hac *haController) advance(ctx context.Context, l *live, w *walk) (result,
 		return result{wait: d.wait}, nil
 	}
 	if d.step == stepAsk {
-		return result{again: true}, hac.ask(ctx, w)
+		hac.ask(ctx, w)
+		return result{wait: hac.evictDeadline}, nil
 	}
 	for _, pod := range w.pods {
 		hac.settle(pod)

@@ -147,9 +147,10 @@ func (t *track) waitsFor(now time.Time) (vas []types.UID, pvs []string, finishin
 
 // ask is the last eviction tried for a pod.
 type ask struct {
-	tries  int
-	next   time.Time
-	reason Reason // why it was not accepted; "" when it was
+	running bool
+	tries   int
+	next    time.Time
+	reason  Reason // why it was not accepted; "" when it was
 }
 
 // fencing is the state of one attachment's fence.

@@ -129,7 +129,7 @@ func (hac *haController) view(w *walk, l *live) view {
 		a := w.track.asks[pod.UID]
 		v.pods = append(v.pods, podView{
 			uid: pod.UID, terminating: pod.DeletionTimestamp != nil, forced: forced(pod),
-			refusal: a.reason, next: a.next,
+			asking: a.running, refusal: a.reason, next: a.next,
 		})
 	}
 	if w.record == nil {

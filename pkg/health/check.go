@@ -3,8 +3,6 @@ package health
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,91 +18,89 @@ import (
 // readTimeout bounds one live read.
 const readTimeout = 5 * time.Second
 
-// listFrom is from how many pods of a node on one list is cheaper for the API
-// server than reading each.
-const listFrom = 4
-
 // read is one live read and the checks that it is for; it answers each of them.
 type read struct {
 	checks []check
 	do     func(context.Context) ([][]volume.Reading, error)
 }
 
+// answered is what came of a read.
+type answered struct {
+	read    read
+	answers []answer
+}
+
 // startChecks lets the tracker do what is due, and makes the live reads it asks
 // for beside the loop. Where the Lease is stale there is nothing to read.
 func (m *Monitor) startChecks(ctx context.Context) {
 	now := m.cfg.Clock.Now()
-	var due []check
 	for _, c := range m.tracker.tick(now) {
-		if !m.leases.fresh(c.node, now) {
+		switch {
+		case !m.leases.fresh(c.node, now):
 			m.metrics.checks.WithLabelValues("lease-stale").Inc()
 			m.tracker.verify(answer{check: c, leaseStale: true}, now)
+		case c.origin.source == volume.SourceCSINodeStatus:
+			m.start(ctx, read{[]check{c}, m.reader(c)})
+		default:
+			m.podChecks[c.node] = append(m.podChecks[c.node], c)
+		}
+	}
+	m.startPodChecks(ctx)
+}
+
+// startPodChecks makes one read at a time for each node. What becomes due
+// meanwhile shares the next: the pods of a node often fail together, and a list
+// costs the API server little more than one of them.
+func (m *Monitor) startPodChecks(ctx context.Context) {
+	for node, checks := range m.podChecks {
+		if m.podReads[node] {
 			continue
 		}
-		due = append(due, c)
-	}
-	for _, r := range m.reads(due) {
-		m.inFlight.Go(func() { m.check(ctx, r) })
+		delete(m.podChecks, node)
+		m.podReads[node] = true
+		do := m.reader(checks[0])
+		if len(checks) > 1 {
+			do = func(ctx context.Context) ([][]volume.Reading, error) { return m.readPodsOf(ctx, node, checks) }
+		}
+		m.start(ctx, read{checks, do})
 	}
 }
 
-// check makes a read when there is room for it, and hands its answers to the loop.
-func (m *Monitor) check(ctx context.Context, r read) {
-	select {
-	case m.reading <- struct{}{}:
-	case <-ctx.Done():
-		return
-	}
-	readings := make([][]volume.Reading, len(r.checks))
-	err := m.metrics.caught(klog.FromContext(ctx), func() (err error) {
-		got, err := r.do(ctx)
-		copy(readings, got)
-		return err
+// start makes a read when there is room for it, and hands its answers to the
+// loop, all at once.
+func (m *Monitor) start(ctx context.Context, r read) {
+	m.inFlight.Go(func() {
+		select {
+		case m.reading <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		readings := make([][]volume.Reading, len(r.checks))
+		err := m.metrics.caught(klog.FromContext(ctx), func() error {
+			got, err := r.do(ctx)
+			copy(readings, got)
+			return err
+		})
+		<-m.reading
+		out := answered{read: r}
+		for i, c := range r.checks {
+			out.answers = append(out.answers, answer{check: c, readings: readings[i], err: err})
+		}
+		select {
+		case m.answers <- out:
+		case <-ctx.Done():
+		}
 	})
-	<-m.reading
-	answers := make([]answer, len(r.checks))
-	for i, c := range r.checks {
-		answers[i] = answer{check: c, readings: readings[i], err: err}
-	}
-	select {
-	case m.answers <- answers: // together: one verdict at a time would be looked at one at a time
-	case <-ctx.Done():
-	}
 }
 
-// reads says how to make the checks: each by itself, but many pods of one node,
-// which often fail together, by one list.
-func (m *Monitor) reads(due []check) []read {
-	var reads []read
-	pods := map[string][]check{}
-	for _, c := range due {
-		if c.origin.source == volume.SourceCSINodeStatus {
-			reads = append(reads, m.single(c))
-		} else {
-			pods[c.node] = append(pods[c.node], c)
-		}
+// takeAnswers ends a read.
+func (m *Monitor) takeAnswers(ctx context.Context, a answered) {
+	if c := a.read.checks[0]; c.origin.source != volume.SourceCSINodeStatus {
+		delete(m.podReads, c.node)
 	}
-	for _, node := range slices.Sorted(maps.Keys(pods)) {
-		checks := pods[node]
-		if len(checks) >= listFrom {
-			reads = append(reads, read{checks, func(ctx context.Context) ([][]volume.Reading, error) {
-				return m.readPodsOf(ctx, node, checks)
-			}})
-			continue
-		}
-		for _, c := range checks {
-			reads = append(reads, m.single(c))
-		}
+	for _, answer := range a.answers {
+		m.takeAnswer(ctx, answer)
 	}
-	return reads
-}
-
-func (m *Monitor) single(c check) read {
-	one := m.reader(c)
-	return read{[]check{c}, func(ctx context.Context) ([][]volume.Reading, error) {
-		readings, err := one(ctx)
-		return [][]volume.Reading{readings}, err
-	}}
 }
 
 // takeAnswer hands a live read to the tracker. The Lease is looked at once
@@ -121,19 +117,21 @@ func (m *Monitor) takeAnswer(ctx context.Context, a answer) {
 	m.tracker.verify(a, now)
 }
 
-// reader makes the live read of a check. What it needs of the loop's state is
+// reader makes the live read of one check. What it needs of the loop's state is
 // copied here, in the loop.
-func (m *Monitor) reader(c check) func(context.Context) ([]volume.Reading, error) {
+func (m *Monitor) reader(c check) func(context.Context) ([][]volume.Reading, error) {
 	if c.origin.source == volume.SourceCSINodeStatus {
 		attached := m.onNode(c.node)
-		return func(ctx context.Context) ([]volume.Reading, error) {
-			return m.readCSINode(ctx, c.node, attached)
+		return func(ctx context.Context) ([][]volume.Reading, error) {
+			readings, err := m.readCSINode(ctx, c.node, attached)
+			return [][]volume.Reading{readings}, err
 		}
 	}
 	uid := types.UID(c.origin.object)
 	name := m.podNames[uid]
-	return func(ctx context.Context) ([]volume.Reading, error) {
-		return m.readPod(ctx, name, uid)
+	return func(ctx context.Context) ([][]volume.Reading, error) {
+		readings, err := m.readPod(ctx, name, uid)
+		return [][]volume.Reading{readings}, err
 	}
 }
 

@@ -70,3 +70,47 @@ func TestPodsThatFailTogetherAreReadTogether(t *testing.T) {
 		}
 	})
 }
+
+// TestChecksShareTheNextRead: one read of a node's pods at a time, and what
+// becomes due meanwhile is read by one list after it, never by a read that began
+// before.
+func TestChecksShareTheNextRead(t *testing.T) {
+	const many = 10
+	objects := []runtime.Object{newLease("n1", t0), newCSINode("n1")}
+	for i := range many {
+		pv := fmt.Sprintf("pv%02d", i)
+		pod := newPod("p"+pv, "n1", pv)
+		pod.Status.VolumeHealth = nil
+		objects = append(objects, newPV(pv, volume.Handle("vol-"+pv[2:])), newClaim(pv), pod, newVA(pv, "n1"))
+	}
+	run(t, nil, objects, func(r *rig) {
+		var reads []string
+		slow := func(action clienttesting.Action) (bool, runtime.Object, error) {
+			reads = append(reads, action.GetVerb())
+			time.Sleep(time.Second)
+			return false, nil, nil
+		}
+		r.client.PrependReactor("get", "pods", slow)
+		r.client.PrependReactor("list", "pods", slow)
+		r.renew("n1")
+		for i := range many {
+			pv := fmt.Sprintf("pv%02d", i)
+			r.setPod(newPod("p"+pv, "n1", pv, pathsLost))
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(DefaultConfirmAfter + 3*time.Second)
+		synctest.Wait()
+		if len(reads) != 2 || reads[0] != "get" || reads[1] != "list" {
+			t.Errorf("reads %q", reads)
+		}
+		confirmed := 0
+		for _, v := range r.monitor.Verdicts() {
+			if v.Confirmed {
+				confirmed++
+			}
+		}
+		if confirmed != many {
+			t.Errorf("%d of %d are confirmed", confirmed, many)
+		}
+	})
+}

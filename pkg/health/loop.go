@@ -31,12 +31,8 @@ func (m *Monitor) loop(ctx context.Context) {
 			work = func() { m.drain(ctx, m.cfg.Clock.Now()) }
 		case result := <-m.swept:
 			work = func() { m.takeSweep(result) }
-		case answers := <-m.answers:
-			work = func() {
-				for _, a := range answers {
-					m.takeAnswer(ctx, a)
-				}
-			}
+		case a := <-m.answers:
+			work = func() { m.takeAnswers(ctx, a) }
 		case <-timer.C():
 		}
 		timer.Reset(m.step(ctx, work))

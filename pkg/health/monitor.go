@@ -41,10 +41,13 @@ type Monitor struct {
 	unheard    int
 	heard      bool
 	inFlight   sync.WaitGroup
+	// podChecks wait for the read of their node's pods that is under way.
+	podChecks map[string][]check
+	podReads  map[string]bool
 
 	inbox   *inbox
 	swept   chan sweepResult
-	answers chan []answer
+	answers chan answered
 	reading chan struct{} // one token for each live read under way
 	writer  *claimWriter  // made by Run; nil for none
 
@@ -105,7 +108,9 @@ func New(cfg Config) (*Monitor, error) {
 		announcer:   newAnnouncer(cfg.Recorder),
 		inbox:       newInbox(),
 		swept:       make(chan sweepResult),
-		answers:     make(chan []answer),
+		answers:     make(chan answered),
+		podChecks:   map[string][]check{},
+		podReads:    map[string]bool{},
 		reading:     make(chan struct{}, maxReads),
 		changed:     make(chan struct{}, 1),
 	}

@@ -34,7 +34,7 @@ func burstPhase(volumes int) phase {
 			NodeArgs:    []string{"--volume-health-interval=1s"},
 		},
 		measure: func(ctx context.Context, world *rig.Rig) (moved, drained []sighting, err error) {
-			b, err := enter(ctx, world, volumes, time.Second, func(i int) string { return world.Nodes[i%burstNodes].Name })
+			b, err := enter(ctx, world, volumes, 10*time.Second, func(i int) string { return world.Nodes[i%burstNodes].Name })
 			if err != nil {
 				return nil, nil, err
 			}
