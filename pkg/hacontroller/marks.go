@@ -2,6 +2,7 @@ package hacontroller
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -46,8 +47,14 @@ func (hac *haController) markAll(ctx context.Context, pvs []string) {
 			return
 		}
 	}
+	nodes := sets.New[string]()
 	for _, pv := range pvs {
-		hac.mark(ctx, &mark{pv: pv, received: received}, all[pv])
+		m := &mark{pv: pv, received: received}
+		hac.mark(ctx, m, all[pv])
+		nodes.Insert(slices.Collect(maps.Values(m.vas))...)
+	}
+	for node := range nodes { // once all are in, so that the first look sees them all
+		hac.queue.Add(node)
 	}
 }
 
@@ -76,9 +83,6 @@ func (hac *haController) mark(ctx context.Context, m *mark, targets []Target) {
 	hac.replace(hac.marks[pv], m)
 	hac.mu.Unlock()
 	logger.V(2).Info("Took in a failing volume", "attachments", len(m.vas))
-	for _, node := range m.vas {
-		hac.queue.Add(node)
-	}
 }
 
 // replace puts m in the place of an older word about the same volume, with
@@ -155,13 +159,11 @@ func (hac *haController) drop(m *mark) {
 // how many are left. It writes nothing, so followers call it too: what they
 // remember must not outlive what it was about.
 func (hac *haController) dropGone(ctx context.Context, node string) (left int) {
-	live := sets.New[types.UID]()
 	for _, m := range hac.marksOn(node) {
+		live := sets.New[types.UID]()
 		for _, va := range hac.attachments(vasByPV, m.pv) {
 			live.Insert(va.UID)
 		}
-	}
-	for _, m := range hac.marksOn(node) {
 		gone := true
 		for uid := range m.vas {
 			gone = gone && !live.Has(uid)
