@@ -18,7 +18,7 @@ import (
 
 const (
 	// settle is how long informer events are collected before the next look.
-	settle = 5 * time.Millisecond
+	settle = 50 * time.Millisecond
 	// sendAgain is when a name goes out once more that is still to be moved, in
 	// case its receiver gave up on it.
 	sendAgain = time.Minute

@@ -2,6 +2,7 @@ package hacontroller
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -190,16 +191,16 @@ func (hac *haController) subscribe() (synced []cache.DoneChecker, unsubscribe fu
 			f()
 		}
 	}
-	add := func(informer cache.SharedIndexInformer, wake func(obj any)) error {
+	add := func(informer cache.SharedIndexInformer, wake func(old, obj any)) error {
 		reg, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    wake,
-			UpdateFunc: func(_, obj any) { wake(obj) },
+			AddFunc:    func(obj any) { wake(nil, obj) },
+			UpdateFunc: wake,
 			DeleteFunc: func(obj any) {
 				if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 					obj = gone.Obj
 				}
 				hac.forget(obj)
-				wake(obj)
+				wake(nil, obj)
 			},
 		})
 		if err != nil {
@@ -225,14 +226,14 @@ func (hac *haController) subscribe() (synced []cache.DoneChecker, unsubscribe fu
 	return synced, unsubscribe, nil
 }
 
-func (hac *haController) wakePod(obj any) {
+func (hac *haController) wakePod(_, obj any) {
 	if pod, ok := obj.(*v1.Pod); ok {
 		hac.wakeIfActive(pod.Spec.NodeName)
 	}
 }
 
 // wakeVA resumes a walk whose record is found, whoever wrote it.
-func (hac *haController) wakeVA(obj any) {
+func (hac *haController) wakeVA(_, obj any) {
 	va, ok := obj.(*storagev1.VolumeAttachment)
 	if !ok {
 		return
@@ -244,17 +245,26 @@ func (hac *haController) wakeVA(obj any) {
 	hac.wakeIfActive(va.Spec.NodeName)
 }
 
-// wakeNode looks after nodes that are held, or that a person gave a word about.
-func (hac *haController) wakeNode(obj any) {
+// wakeNode looks after nodes that are held, or that a person gave a word about:
+// at once where the node's readiness changed, on which the way of a move depends.
+// A hold that has come on or grown, mostly by this controller, is no hurry.
+func (hac *haController) wakeNode(old, obj any) {
 	node, ok := obj.(*v1.Node)
 	if !ok {
 		return
 	}
-	if held(node, hac.driver) || node.Annotations[volume.AnnotationUnfence] != "" {
+	key := volume.HoldKey(hac.driver)
+	before, known := old.(*v1.Node)
+	switch {
+	case !held(node, hac.driver) && node.Annotations[volume.AnnotationUnfence] == "":
+		hac.wakeIfActive(node.Name)
+	case !known || kube.NodeReady(before) != kube.NodeReady(node):
 		hac.queue.Add(node.Name)
-		return
+	case before.Annotations[key] != node.Annotations[key] && slices.ContainsFunc(node.Spec.Taints, isHold(key)):
+		hac.queue.AddAfter(node.Name, changesTogether)
+	default:
+		hac.queue.AddAfter(node.Name, hac.wakePause(node.Name))
 	}
-	hac.wakeIfActive(node.Name)
 }
 
 // forget drops what is remembered about an object that is gone.

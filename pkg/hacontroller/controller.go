@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -73,6 +74,8 @@ type haController struct {
 	refused map[types.UID]refusal
 	// slots bound the calls in flight, by kind and node.
 	slots map[string]chan struct{}
+	// evicting counts the evictions that wait for their answers.
+	evicting atomic.Int32
 }
 
 // NewHAController creates a controller called name, which is used in logs, that

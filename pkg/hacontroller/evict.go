@@ -86,22 +86,16 @@ func (hac *haController) ask(ctx context.Context, w *walk) {
 		// ends: the end of the move is told.
 		t.finish(w, now.Add(watchAsked*hac.evictDeadline))
 	}
+	hac.evicting.Add(int32(len(due))) //nolint:gosec // the pods of a node
 	for _, pod := range due {
 		hac.calls.Go(func() { hac.askPod(ctx, w, pod) })
 	}
 }
 
-// askPod evicts one pod, when there is room for one more call of its node, and
-// remembers the answer.
+// askPod evicts one pod and remembers the answer.
 func (hac *haController) askPod(ctx context.Context, w *walk, pod *v1.Pod) {
-	slots := hac.slotsOf("evict", w.node)
-	select {
-	case slots <- struct{}{}:
-	case <-ctx.Done():
-		return
-	}
 	err := caught(hac.metrics, func() error { return hac.evict(ctx, pod, evictGrace(pod, hac.evictGraceMax)) })
-	<-slots
+	hac.evicting.Add(-1)
 	if ctx.Err() != nil {
 		return
 	}

@@ -2,12 +2,16 @@ package hacontroller
 
 import (
 	"errors"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 func TestEvictGrace(t *testing.T) {
@@ -194,4 +198,49 @@ func TestAskWithdrawnIsReportedWhenTheAttachmentGoes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestChangesAreCollectedWhileEvictionsAreUnanswered: each look costs the API
+// server a list, and there are many changes while many pods move.
+func TestChangesAreCollectedWhileEvictionsAreUnanswered(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		s := newScene(t, aNode(true), []string{"a"}, aPod("p", "a"))
+		var looks atomic.Int32
+		s.client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if !a.(clienttesting.ListAction).GetListRestrictions().Fields.Empty() {
+				looks.Add(1)
+			}
+			return false, nil, nil
+		})
+		signal, stop := s.with(WithFencer(s.fencer))
+		defer stop()
+		signal("a")
+		pass(changesTogether)
+		changes := func() int32 {
+			before := looks.Load()
+			for i := range 5 {
+				update(s.world, podsGVR, "ns", "p", func(p *v1.Pod) { p.Labels = map[string]string{"n": strconv.Itoa(i)} })
+				synctest.Wait()
+			}
+			return looks.Load() - before
+		}
+		if n := changes(); n != 5 {
+			t.Errorf("%d looks at 5 changes", n)
+		}
+		s.hac.evicting.Add(1)
+		if n := changes(); n != 0 {
+			t.Errorf("%d looks at once while an eviction is not answered", n)
+		}
+		before := looks.Load()
+		pass(changesTogether)
+		if n := looks.Load() - before; n != 1 {
+			t.Errorf("%d looks at what was collected", n)
+		}
+		s.hac.evicting.Add(-1)
+		update(s.world, nodesGVR, "", "n1", func(n *v1.Node) { n.Status.Conditions[0].Status = v1.ConditionUnknown })
+		synctest.Wait()
+		if s.logged("fence va-a-n1") != 1 {
+			t.Errorf("the node's readiness is not looked at: %q", s.log())
+		}
+	})
 }

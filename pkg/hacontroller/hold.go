@@ -34,23 +34,35 @@ func holdRecordOf(node *v1.Node, driver string) (volume.HoldRecord, error) {
 	return volume.ParseHoldRecord(value)
 }
 
-// holds reports whether node is held for all of pvs; with fenced, as volumes
-// that it must be clean of.
-func holds(node *v1.Node, driver string, pvs []string, fenced bool) bool {
-	if !slices.ContainsFunc(node.Spec.Taints, isHold(volume.HoldKey(driver))) {
-		return false
-	}
+// hold is a driver's hold of a node, read once for all the walks that ask.
+type hold struct {
+	tainted bool
+	// volumes are those it was made for, by the names of their PersistentVolumes;
+	// true for those that the node must be clean of.
+	volumes map[string]bool
+}
+
+// holdOn reads the hold of driver on node. One that cannot be read covers nothing.
+func holdOn(node *v1.Node, driver string) hold {
+	h := hold{volumes: map[string]bool{}}
 	rec, err := holdRecordOf(node, driver)
 	if err != nil {
-		return false
+		return h
 	}
-	for _, pv := range pvs {
-		i := slices.IndexFunc(rec.Volumes, func(h volume.HeldVolume) bool { return h.PV == pv })
-		if i < 0 || fenced && !rec.Volumes[i].Fenced {
-			return false
-		}
+	h.tainted = slices.ContainsFunc(node.Spec.Taints, isHold(volume.HoldKey(driver)))
+	for _, v := range rec.Volumes {
+		h.volumes[v.PV] = v.Fenced
 	}
-	return true
+	return h
+}
+
+// covers reports whether the node is held for all of pvs; with fenced, as volumes
+// that it must be clean of.
+func (h hold) covers(pvs []string, fenced bool) bool {
+	return h.tainted && !slices.ContainsFunc(pvs, func(pv string) bool {
+		asFenced, ok := h.volumes[pv]
+		return !ok || fenced && !asFenced
+	})
 }
 
 // addHold is the patch that holds node for more volumes; those already there

@@ -269,3 +269,7 @@ func TestWordStaysForTheOtherDriver(t *testing.T) {
 		t.Error("a busy volume still needs the word")
 	}
 }
+
+func holds(node *v1.Node, driver string, pvs []string, fenced bool) bool {
+	return holdOn(node, driver).covers(pvs, fenced)
+}

@@ -19,9 +19,12 @@ import (
 
 // live is one node as it was read just now, past every cache.
 type live struct {
-	// node is nil when the Node object does not exist.
+	// node is nil when the Node object does not exist; hold is what is on it.
 	node *v1.Node
+	hold hold
 	pods map[types.UID]*v1.Pod
+	// uses are the names of the PersistentVolumes that each pod uses.
+	uses map[types.UID]map[string]bool
 
 	mu  sync.Mutex
 	vas map[types.UID]*storagev1.VolumeAttachment
@@ -38,6 +41,11 @@ func (l *live) attachments() []*storagev1.VolumeAttachment {
 	})
 }
 
+// putNode keeps what a read or a write answered.
+func (l *live) putNode(node *v1.Node, driver string) {
+	l.node, l.hold = node, holdOn(node, driver)
+}
+
 // putVA keeps what a write answered, which is as good as a read.
 func (l *live) putVA(va *storagev1.VolumeAttachment) {
 	l.mu.Lock()
@@ -50,11 +58,14 @@ func (l *live) putVA(va *storagev1.VolumeAttachment) {
 func (hac *haController) readLive(ctx context.Context, node string, vaNames []string) (*live, error) {
 	ctx, cancel := context.WithTimeout(ctx, DefaultRequestTimeout)
 	defer cancel()
-	l := &live{read: vaNames, pods: map[types.UID]*v1.Pod{}, vas: map[types.UID]*storagev1.VolumeAttachment{}}
+	l := &live{read: vaNames, pods: map[types.UID]*v1.Pod{}, uses: map[types.UID]map[string]bool{}, vas: map[types.UID]*storagev1.VolumeAttachment{}}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(callsPerNode)
-	g.Go(func() (err error) {
-		l.node, err = hac.liveNode(ctx, node)
+	g.Go(func() error {
+		read, err := hac.liveNode(ctx, node)
+		if read != nil {
+			l.putNode(read, hac.driver)
+		}
 		return err
 	})
 	g.Go(func() error {
@@ -67,6 +78,7 @@ func (hac *haController) readLive(ctx context.Context, node string, vaNames []st
 		for i := range pods.Items {
 			if pod := &pods.Items[i]; pod.Spec.NodeName == node {
 				l.pods[pod.UID] = pod
+				l.uses[pod.UID] = hac.volumesOf(pod)
 			}
 		}
 		return nil

@@ -9,7 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
+
+// changesTogether is how long changes are collected while pods are being evicted.
+const changesTogether = 250 * time.Millisecond
 
 // mark is one failing PersistentVolume that was told of and is not settled. It
 // is bound to the attachments that it was told about: one that replaces them
@@ -190,6 +195,17 @@ func (hac *haController) wakeIfActive(node string) {
 	}
 	hac.mu.Unlock()
 	if active {
-		hac.queue.Add(node)
+		hac.queue.AddAfter(node, hac.wakePause(node))
 	}
+}
+
+// wakePause is how long a change on node is collected with others before the next
+// look. While evictions wait for their answers no other step of theirs is due, and
+// each look costs the API server a list of the node's pods, just when it is moving
+// many. With a record the next step is this controller's own.
+func (hac *haController) wakePause(node string) time.Duration {
+	if hac.evicting.Load() == 0 || slices.ContainsFunc(hac.attachments(vasByNode, node), volume.Fenced) {
+		return 0
+	}
+	return changesTogether
 }

@@ -253,7 +253,7 @@ func (hac *haController) fill(w *walk, l *live) {
 		switch {
 		case planned[uid] && (w.record != nil || !finished(pod)):
 			w.pods = append(w.pods, pod)
-		case !planned[uid] && !finished(pod) && hac.uses(pod, w):
+		case !planned[uid] && !finished(pod) && w.movesAny(l.uses[uid]):
 			w.strangers = append(w.strangers, pod)
 		}
 	}
@@ -261,7 +261,11 @@ func (hac *haController) fill(w *walk, l *live) {
 }
 
 func (hac *haController) uses(pod *v1.Pod, w *walk) bool {
-	for pv := range hac.volumesOf(pod) {
+	return w.movesAny(hac.volumesOf(pod))
+}
+
+func (w *walk) movesAny(pvs map[string]bool) bool {
+	for pv := range pvs {
 		if w.moves(pv) {
 			return true
 		}

@@ -44,7 +44,7 @@ func (hac *haController) holdAll(ctx context.Context, l *live, walks []*walk) er
 	if err != nil {
 		return fmt.Errorf("holding node %s: %w", l.node.Name, err)
 	}
-	l.node = node
+	l.putNode(node, hac.driver)
 	if first {
 		hac.event(node, v1.EventTypeWarning, HeldEventReason,
 			"Pods are kept off this node, since volumes of %s fail on it", hac.driver)
@@ -130,7 +130,7 @@ func (hac *haController) unhold(ctx context.Context, l *live, walks []*walk) err
 	if err != nil {
 		return fmt.Errorf("releasing the hold of node %s: %w", node.Name, err)
 	}
-	l.node = updated
+	l.putNode(updated, hac.driver)
 	hac.settle(node)
 	if out.word {
 		hac.event(node, v1.EventTypeNormal, UnfenceEventReason, "Taken for clean of the volumes of %s: %s", hac.driver, word)

@@ -107,7 +107,7 @@ func (hac *haController) view(w *walk, l *live) view {
 		overridePDB:   hac.overridePDB,
 	}
 	// A Node that does not exist cannot be held, and nothing is scheduled there.
-	v.held = l.node == nil || holds(l.node, hac.driver, w.pvs(), hac.willFence(w, l))
+	v.held = l.node == nil || l.hold.covers(w.pvs(), hac.willFence(w, l))
 	for _, va := range w.vas {
 		if va.DeletionTimestamp != nil {
 			v.deleting++

@@ -66,6 +66,8 @@ type world struct {
 	budgets map[string]error
 	// gone is called after an object has been removed for good.
 	gone func(obj runtime.Object)
+	// hac is the controller that runs.
+	hac *haController
 }
 
 func newWorld(t *testing.T, objs ...runtime.Object) *world {
@@ -537,6 +539,7 @@ func (w *world) run(opts ...Option) (signal func(pv string), stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	failing := make(chan string, 100)
 	hac := NewHAController("test", w.client, failing, append([]Option{WithEventRecorder(w)}, opts...)...)
+	w.hac = hac
 	done := make(chan error, 1)
 	go func() { done <- hac.Run(ctx) }()
 	synctest.Wait()

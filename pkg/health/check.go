@@ -15,6 +15,27 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
+// A check waits for those of other pods on its node that become due within
+// checkGap of one another, checkTogether at most.
+const (
+	checkGap      = 300 * time.Millisecond
+	checkTogether = time.Second
+)
+
+// waitingChecks are due, the first of them since a time.
+type waitingChecks struct {
+	since  time.Time
+	checks []check
+}
+
+// until is up to which time what becomes due is waited for.
+func (w waitingChecks) until(now time.Time) time.Time {
+	if last := w.since.Add(checkTogether); last.Before(now.Add(checkGap)) {
+		return last
+	}
+	return now.Add(checkGap)
+}
+
 // readTimeout bounds one live read.
 const readTimeout = 5 * time.Second
 
@@ -42,20 +63,28 @@ func (m *Monitor) startChecks(ctx context.Context) {
 		case c.origin.source == volume.SourceCSINodeStatus:
 			m.start(ctx, read{[]check{c}, m.reader(c)})
 		default:
-			m.podChecks[c.node] = append(m.podChecks[c.node], c)
+			w := m.podChecks[c.node]
+			if len(w.checks) == 0 {
+				w.since = now
+			}
+			w.checks = append(w.checks, c)
+			m.podChecks[c.node] = w
 		}
 	}
 	m.startPodChecks(ctx)
 }
 
 // startPodChecks makes one read at a time for each node. What becomes due
-// meanwhile shares the next: the pods of a node often fail together, and a list
-// costs the API server little more than one of them.
+// meanwhile, or very soon, shares the next: the pods of a node often fail
+// together, a list costs the API server little more than one of them, and what is
+// decided about all of them at once is decided better and moved sooner.
 func (m *Monitor) startPodChecks(ctx context.Context) {
-	for node, checks := range m.podChecks {
-		if m.podReads[node] {
-			continue
+	now := m.cfg.Clock.Now()
+	for node, w := range m.podChecks {
+		if m.podReads[node] || m.tracker.podsDueUntil(node, now, w.until(now)) {
+			continue // the loop comes back for these, whatever becomes of them
 		}
+		checks := w.checks
 		delete(m.podChecks, node)
 		m.podReads[node] = true
 		do := m.reader(checks[0])

@@ -2,6 +2,7 @@ package health
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,14 +19,7 @@ import (
 // word, with the safety of a single read.
 func TestPodsThatFailTogetherAreReadTogether(t *testing.T) {
 	const many = 20
-	objects := []runtime.Object{newLease("n1", t0), newCSINode("n1")}
-	for i := range many {
-		pv := fmt.Sprintf("pv%02d", i)
-		pod := newPod("p"+pv, "n1", pv)
-		pod.Status.VolumeHealth = nil
-		objects = append(objects, newPV(pv, volume.Handle("vol-"+pv[2:])), newClaim(pv), pod, newVA(pv, "n1"))
-	}
-	run(t, nil, objects, func(r *rig) {
+	run(t, nil, manyPods(many), func(r *rig) {
 		lists := 0
 		r.client.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			lists++
@@ -71,11 +65,8 @@ func TestPodsThatFailTogetherAreReadTogether(t *testing.T) {
 	})
 }
 
-// TestChecksShareTheNextRead: one read of a node's pods at a time, and what
-// becomes due meanwhile is read by one list after it, never by a read that began
-// before.
-func TestChecksShareTheNextRead(t *testing.T) {
-	const many = 10
+// manyPods are pods on n1 that use one volume each, pv00 and so on.
+func manyPods(many int) []runtime.Object {
 	objects := []runtime.Object{newLease("n1", t0), newCSINode("n1")}
 	for i := range many {
 		pv := fmt.Sprintf("pv%02d", i)
@@ -83,7 +74,33 @@ func TestChecksShareTheNextRead(t *testing.T) {
 		pod.Status.VolumeHealth = nil
 		objects = append(objects, newPV(pv, volume.Handle("vol-"+pv[2:])), newClaim(pv), pod, newVA(pv, "n1"))
 	}
-	run(t, nil, objects, func(r *rig) {
+	return objects
+}
+
+// fail has the pods say one after another, every apart, that their paths are lost.
+func (r *rig) fail(from, to int, every time.Duration) {
+	for i := from; i < to; i++ {
+		pv := fmt.Sprintf("pv%02d", i)
+		r.setPod(newPod("p"+pv, "n1", pv, pathsLost))
+		time.Sleep(every)
+	}
+}
+
+func (r *rig) confirmed() (n int) {
+	for _, v := range r.monitor.Verdicts() {
+		if v.Confirmed {
+			n++
+		}
+	}
+	return n
+}
+
+// TestChecksShareTheNextRead: one read of a node's pods at a time, and what
+// becomes due meanwhile is read by one list after it, never by a read that began
+// before.
+func TestChecksShareTheNextRead(t *testing.T) {
+	const many = 10
+	run(t, nil, manyPods(many), func(r *rig) {
 		var reads []string
 		slow := func(action clienttesting.Action) (bool, runtime.Object, error) {
 			reads = append(reads, action.GetVerb())
@@ -93,24 +110,51 @@ func TestChecksShareTheNextRead(t *testing.T) {
 		r.client.PrependReactor("get", "pods", slow)
 		r.client.PrependReactor("list", "pods", slow)
 		r.renew("n1")
-		for i := range many {
-			pv := fmt.Sprintf("pv%02d", i)
-			r.setPod(newPod("p"+pv, "n1", pv, pathsLost))
-			time.Sleep(time.Millisecond)
-		}
+		r.fail(0, 1, 2*checkGap)
+		r.fail(1, many, time.Millisecond)
 		time.Sleep(DefaultConfirmAfter + 3*time.Second)
 		synctest.Wait()
 		if len(reads) != 2 || reads[0] != "get" || reads[1] != "list" {
 			t.Errorf("reads %q", reads)
 		}
-		confirmed := 0
-		for _, v := range r.monitor.Verdicts() {
-			if v.Confirmed {
-				confirmed++
-			}
-		}
-		if confirmed != many {
-			t.Errorf("%d of %d are confirmed", confirmed, many)
+		if n := r.confirmed(); n != many {
+			t.Errorf("%d of %d are confirmed", n, many)
 		}
 	})
+}
+
+// TestChecksWaitForOthersThatAreDueSoon: pods that fail one shortly after the
+// other are read at once, and none waits longer than checkTogether for that.
+func TestChecksWaitForOthersThatAreDueSoon(t *testing.T) {
+	const every = checkGap * 2 / 3
+	for _, tc := range []struct {
+		many  int
+		lists []time.Duration // since the first was due
+	}{
+		{1, []time.Duration{0}},
+		{3, []time.Duration{2 * every}},
+		{9, []time.Duration{checkTogether, 8 * every}},
+	} {
+		run(t, nil, manyPods(tc.many), func(r *rig) {
+			var reads []time.Duration
+			var first time.Time
+			read := func(clienttesting.Action) (bool, runtime.Object, error) {
+				reads = append(reads, time.Since(first))
+				return false, nil, nil
+			}
+			r.client.PrependReactor("get", "pods", read)
+			r.client.PrependReactor("list", "pods", read)
+			r.renew("n1")
+			first = time.Now().Add(DefaultConfirmAfter)
+			r.fail(0, tc.many, every)
+			time.Sleep(DefaultConfirmAfter + checkTogether)
+			synctest.Wait()
+			if !slices.Equal(reads, tc.lists) {
+				t.Errorf("%d pods are read after %v, want %v", tc.many, reads, tc.lists)
+			}
+			if n := r.confirmed(); n != tc.many {
+				t.Errorf("%d of %d are confirmed", n, tc.many)
+			}
+		})
+	}
 }

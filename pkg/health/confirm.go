@@ -69,6 +69,19 @@ func (t *tracker) tick(now time.Time) []check {
 	return checks
 }
 
+// podsDueUntil reports whether tick has checks of pods on node after now, until
+// then.
+func (t *tracker) podsDueUntil(node string, now, until time.Time) bool {
+	for key := range t.byNode[node] {
+		for o, w := range t.entries[key].words {
+			if o.source != volume.SourceCSINodeStatus && w.due.After(now) && !w.due.After(until) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // next is when tick has something to do, false for never.
 func (t *tracker) next() (time.Time, bool) { return t.timers.next() }
 

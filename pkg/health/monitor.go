@@ -41,8 +41,8 @@ type Monitor struct {
 	unheard    int
 	heard      bool
 	inFlight   sync.WaitGroup
-	// podChecks wait for the read of their node's pods that is under way.
-	podChecks map[string][]check
+	// podChecks wait, by node, for the next read of its pods.
+	podChecks map[string]waitingChecks
 	podReads  map[string]bool
 
 	inbox   *inbox
@@ -109,7 +109,7 @@ func New(cfg Config) (*Monitor, error) {
 		inbox:       newInbox(),
 		swept:       make(chan sweepResult),
 		answers:     make(chan answered),
-		podChecks:   map[string][]check{},
+		podChecks:   map[string]waitingChecks{},
 		podReads:    map[string]bool{},
 		reading:     make(chan struct{}, maxReads),
 		changed:     make(chan struct{}, 1),

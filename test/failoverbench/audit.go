@@ -123,6 +123,8 @@ func (l auditLog) sample(s sighting) (Sample, error) {
 			return sample, errors.New("the audit log has no status that told of the failure")
 		}
 		sample.Signal, from = &signal, signal
+	} else {
+		sample.Asked = &s.begun
 	}
 	// A drain is the administrator's, a failover the sidecar's.
 	byRight := func(user string) bool { return strings.HasPrefix(user, sidecarUser) == failed }

@@ -75,7 +75,7 @@ func TestSample(t *testing.T) {
 		{
 			name: "a drain is the administrator's", lines: failover,
 			change: func(s *sighting) { s.abnormal = time.Time{} },
-			want:   Sample{Accepted: at(203), Attached: at(410)},
+			want:   Sample{Asked: signal(90), Accepted: at(203), Attached: at(410)},
 		},
 		{
 			name: "a deletion before the eviction", want: Sample{Signal: signal(105), Accepted: at(208), Attached: at(410)},

@@ -12,6 +12,7 @@ const preamble = `Failovers on a real control plane. All times are by the API se
   signal    the status of the pod that says its volume is inaccessible is stored
   accepted  the first eviction or deletion of the pod is answered with success
   attached  the VolumeAttachment on another node says attached
+  asked     a drain begins
 The floor is a drain in the same world: the same pods evicted from a cordoned node by an
 administrator, so that kube-controller-manager, the scheduler and the nodes have the same to do
 and nobody has to notice and decide. There the polling of kube-controller-manager's attach-detach
@@ -64,6 +65,7 @@ func (p *Phase) summarize(bars func([]Sample) []Bar) {
 		{"  beyond the confirmation", p.Failovers, beyondConfirmation},
 		{"signal -> attached elsewhere", p.Failovers, signalToAttached},
 		{"  of which accepted -> attached", p.Failovers, acceptedToAttached},
+		{"floor: asked -> accepted, drained", p.Drains, askedToAccepted},
 		{"floor: accepted -> attached, drained", p.Drains, acceptedToAttached},
 	} {
 		p.Rows = append(p.Rows, Row{row.what, statsOf(pick(row.samples, row.of))})

@@ -14,6 +14,8 @@ type Sample struct {
 	// Signal is when the status was stored that tells of the failure; nil for a
 	// drain, which has none.
 	Signal *time.Time `json:"signal,omitempty"`
+	// Asked is when a drain began; nil for a failover.
+	Asked *time.Time `json:"asked,omitempty"`
 	// Accepted is when the first eviction or deletion of the pod was.
 	Accepted time.Time `json:"accepted"`
 	// Attached is when the volume was attached elsewhere.
@@ -25,6 +27,8 @@ func signalToAccepted(s Sample) time.Duration { return s.Accepted.Sub(*s.Signal)
 func beyondConfirmation(s Sample) time.Duration { return signalToAccepted(s) - confirmAfter }
 
 func signalToAttached(s Sample) time.Duration { return s.Attached.Sub(*s.Signal) }
+
+func askedToAccepted(s Sample) time.Duration { return s.Accepted.Sub(*s.Asked) }
 
 func acceptedToAttached(s Sample) time.Duration { return s.Attached.Sub(s.Accepted) }
 

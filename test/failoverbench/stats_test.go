@@ -43,9 +43,9 @@ func TestBurstBars(t *testing.T) {
 		want    []float64
 		met     []bool
 	}{
-		{"one by one", []Sample{sampleOf(0, 1500, 0), sampleOf(900, 3900, 0)}, []float64{3, 3}, []bool{true, true}},
-		{"one pod is late", []Sample{sampleOf(0, 3500, 0), sampleOf(900, 2000, 0)}, []float64{3.5, 2.6}, []bool{false, true}},
-		{"the last is late", []Sample{sampleOf(0, 1000, 0), sampleOf(100, 3200, 0)}, []float64{3.1, 3.1}, []bool{false, false}},
+		{"one by one", []Sample{sampleOf(0, 1500, 0), sampleOf(900, 4900, 0)}, []float64{3, 3}, []bool{true, true}},
+		{"one pod is late", []Sample{sampleOf(0, 4500, 0), sampleOf(900, 3000, 0)}, []float64{3.5, 2.6}, []bool{false, true}},
+		{"the last is late", []Sample{sampleOf(0, 2000, 0), sampleOf(100, 4200, 0)}, []float64{3.1, 3.1}, []bool{false, false}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := &Phase{Failovers: tc.samples}
@@ -62,7 +62,8 @@ func TestBurstBars(t *testing.T) {
 // measured is a result whose one bar is met by the slowest of its failovers, or
 // missed.
 func measured(slowest int) *Result {
-	p := &Phase{Name: "sequence", Failovers: []Sample{sampleOf(0, 1040, 1800), sampleOf(0, slowest, 1900)}, Drains: []Sample{{Accepted: at(0), Attached: at(700)}}}
+	asked := at(-20)
+	p := &Phase{Name: "sequence", Failovers: []Sample{sampleOf(0, 1040, 1800), sampleOf(0, slowest, 1900)}, Drains: []Sample{{Asked: &asked, Accepted: at(0), Attached: at(700)}}}
 	p.summarize(sequencePhase(2).bars)
 	return &Result{CPUs: 2, ConfirmSeconds: 1, Phases: []*Phase{p}}
 }
@@ -89,6 +90,7 @@ func TestReport(t *testing.T) {
 		"beyond the confirmation                  2   0.040 s   0.090 s   0.090 s",
 		"signal -> attached elsewhere               2   1.800 s   1.900 s   1.900 s",
 		"of which accepted -> attached            2   0.760 s   0.810 s   0.810 s",
+		"floor: asked -> accepted, drained          1   0.020 s   0.020 s   0.020 s",
 		"floor: accepted -> attached, drained       1   0.700 s   0.700 s   0.700 s",
 	} {
 		if !strings.Contains(out.String(), want) {

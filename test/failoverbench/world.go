@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
@@ -46,7 +49,7 @@ func enter(ctx context.Context, world *rig.Rig, sets int, every time.Duration, n
 	for i := range sets {
 		b.sets = append(b.sets, fmt.Sprintf("db%03d", i))
 	}
-	err := all(b.sets, func(i int, name string) error {
+	err := all(sideBySide, b.sets, func(i int, name string) error {
 		if _, err := b.NewVolume(ctx, name); err != nil {
 			return err
 		}
@@ -66,13 +69,41 @@ func enter(ctx context.Context, world *rig.Rig, sets int, every time.Duration, n
 			return nil, err
 		}
 	}
-	return b, nil
+	return b, b.awaitLeases(ctx)
 }
 
-// all does something for each name, some side by side.
-func all(names []string, do func(i int, name string) error) error {
+// awaitLeases waits until the sidecar can have seen every node renew its Lease:
+// before, it does not take a node's word.
+func (b *bench) awaitLeases(ctx context.Context) error {
+	leases, err := b.Client.CoordinationV1().Leases(v1.NamespaceNodeLease).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("watching the nodes' Leases: %w", err)
+	}
+	defer leases.Stop()
+	waiting := map[string]bool{}
+	for _, n := range b.Nodes {
+		waiting[n.Name] = true
+	}
+	for len(waiting) > 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the Leases of %v to be renewed: %w", slices.Sorted(maps.Keys(waiting)), context.Cause(ctx))
+		case e, ok := <-leases.ResultChan():
+			if !ok {
+				return errors.New("the watch of the nodes' Leases ended")
+			}
+			if lease, is := e.Object.(*coordinationv1.Lease); is && e.Type == watch.Modified {
+				delete(waiting, lease.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// all does something for each name, width at a time.
+func all(width int, names []string, do func(i int, name string) error) error {
 	errs := make([]error, len(names))
-	slots := make(chan struct{}, sideBySide)
+	slots := make(chan struct{}, width)
 	var wg sync.WaitGroup
 	for i, name := range names {
 		slots <- struct{}{}
