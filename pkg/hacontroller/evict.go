@@ -86,7 +86,7 @@ func (hac *haController) ask(ctx context.Context, w *walk) {
 		// ends: the end of the move is told.
 		t.finish(w, now.Add(watchAsked*hac.evictDeadline))
 	}
-	hac.evicting.Add(int32(len(due))) //nolint:gosec // the pods of a node
+	hac.evicting.Add(int32(len(due)))
 	for _, pod := range due {
 		hac.calls.Go(func() { hac.askPod(ctx, w, pod) })
 	}
