@@ -248,10 +248,11 @@ func (s *scene) requests() (all []string) {
 	return all
 }
 
-// begins checks the first requests.
+// begins checks the first requests but for reads, which may come at any time while
+// an eviction is on its way.
 func (s *scene) begins(want ...string) {
 	s.t.Helper()
-	got := s.requests()
+	got := slices.DeleteFunc(s.requests(), func(r string) bool { return strings.HasPrefix(r, "get ") })
 	if got = got[:min(len(got), len(want))]; !slices.Equal(got, want) {
 		s.t.Errorf("requests %q, want %q first", got, want)
 	}
@@ -264,7 +265,7 @@ func TestHoldOfABusyNodeTakesOneTry(t *testing.T) {
 		signal, stop := s.with(WithFencer(s.fencer))
 		signal("a")
 		stop()
-		s.begins("get nodes", "patch nodes", "create pods/eviction")
+		s.begins("patch nodes", "create pods/eviction")
 		s.held(true)
 	})
 }
@@ -280,7 +281,7 @@ func TestHoldMeetsAnotherTaint(t *testing.T) {
 		signal("a")
 		pass(time.Second)
 		stop()
-		s.begins("get nodes", "patch nodes", "get nodes", "patch nodes", "create pods/eviction")
+		s.begins("patch nodes", "patch nodes", "create pods/eviction")
 		s.held(true)
 		node, err := s.client.CoreV1().Nodes().Get(t.Context(), node1, metav1.GetOptions{})
 		if err != nil || !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == "theirs" }) {

@@ -33,10 +33,10 @@ func sequencePhase(failovers int) phase {
 		config: rig.Config{
 			Nodes: nodes, Replicas: 1, Values: values("failover.maxFailingNodes=40%"),
 			SidecarArgs: []string{"--suspect-for=100ms", "--workload-free-moves=1000"},
-			NodeArgs:    []string{"--volume-health-interval=200ms"},
+			NodeArgs:    []string{"--volume-health-interval=500ms"},
 		},
 		measure: func(ctx context.Context, world *rig.Rig) (moved, drained []sighting, err error) {
-			b, err := enter(ctx, world, sequenceSets, 250*time.Millisecond, func(int) string { return "" })
+			b, err := enter(ctx, world, sequenceSets, time.Second, func(int) string { return "" })
 			if err != nil {
 				return nil, nil, err
 			}
