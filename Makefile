@@ -25,6 +25,14 @@ $(BIN)/demo $(BIN)/writer $(BIN)/failoverbench: $(BIN)/%: $(GOSRC)
 	@echo "building $@"
 	@CGO_ENABLED=0 $(GO) build -o $@ ./test/$*
 
+$(BIN)/benchattach $(BIN)/benchcache: $(BIN)/bench%: $(GOSRC)
+	@echo "building $@"
+	@cd test/bench && CGO_ENABLED=0 $(GO) build -o ../../$@ ./$*
+
+$(BIN)/csi-attacher $(BIN)/csi-provisioner: $(BIN)/csi-%: test/bench/peers/%/go.mod test/bench/peers/%/go.sum
+	@echo "building $@ (once; minutes the first time)"
+	@cd test/bench/peers/$* && CGO_ENABLED=0 $(GO) build -o ../../../../$@ $$(awk '$$1 == "tool" {print $$2; exit}' go.mod)
+
 $(BIN)/localcluster: $(shell git ls-files localcluster 2>/dev/null)
 	@echo "building $@: Kubernetes $(KUBERNETES_VERSION), about 10 minutes on two cores the first time, seconds after that"
 	@./localcluster/build.sh $(CURDIR)/$@
@@ -47,23 +55,31 @@ demo: $(RIG) $(BIN)/demo ## Run the main job on a real control plane, 1 min; KEE
 PKGS ?= ./...
 TESTFLAGS ?=
 .PHONY: test
-test: $(RIG) $(BIN)/gotestsum unit e2e test-localcluster chart guards-sample ## Set up and pass all tests, 15 min (root, /dev/fuse, a C compiler)
+test: $(RIG) $(BIN)/gotestsum unit e2e test-localcluster test-bench chart guards-sample ## Set up and pass all tests, 15 min (root, /dev/fuse, a C compiler)
 
 .PHONY: unit
 unit: $(RIG) $(BIN)/gotestsum ## Tests of the packages, csi-sanity among them (as test); PKGS=./pkg/x TESTFLAGS="-run TestX"
 	$(BIN)/gotestsum --format pkgname-and-test-fails --jsonfile $(BIN)/unit.json -- -race $(TESTFLAGS) $$($(GO) list $(PKGS) | grep -v /test/)
 
 .PHONY: e2e
-e2e: $(RIG) $(BIN)/gotestsum ## Tests of behaviour on a real control plane, of the chart and the docs (as test)
+e2e: $(RIG) $(BIN)/csi-attacher $(BIN)/gotestsum ## Tests of behaviour on a real control plane, of the chart and the docs (as test)
 	$(BIN)/gotestsum --format testname --jsonfile $(BIN)/e2e.json -- -race -p 1 -timeout 30m $(TESTFLAGS) ./test/...
 
 .PHONY: test-localcluster
 test-localcluster: $(BIN)/gotestsum ## Tests of localcluster
 	cd localcluster && CGO_ENABLED=0 ../$(BIN)/gotestsum --format pkgname --jsonfile ../$(BIN)/localcluster.json -- $(TESTFLAGS) ./internal/...
 
+.PHONY: test-bench
+test-bench: $(BIN)/gotestsum ## Tests of test/bench: our caches against Kubernetes' own, and the benches themselves
+	cd test/bench && CGO_ENABLED=0 ../../$(BIN)/gotestsum --format pkgname --jsonfile ../../$(BIN)/bench.json -- $(TESTFLAGS) ./...
+
 .PHONY: guards
 guards: $(RIG) ## Take each safety guard out and see its test fail, 20 min (a C compiler)
 	./test/guards/run.sh
+
+.PHONY: faults
+faults: $(RIG) ## Kill ha-sidecar at every write and call of an attach, a detach and a fence, 12 min (root, /dev/fuse, a C compiler)
+	$(GO) test -race -v -timeout 1h ./test/faults -all -out $(CURDIR)/bench-out
 
 .PHONY: guards-sample
 guards-sample: $(RIG)
@@ -73,11 +89,20 @@ guards-sample: $(RIG)
 bench-failover: $(RIG) $(BIN)/failoverbench ## Measure failovers beside kube-controller-manager's floor, 6 min (root, /dev/fuse)
 	@$(BIN)/failoverbench --out bench-out
 
+.PHONY: bench-attach
+bench-attach: $(RIG) $(BIN)/csi-attacher $(BIN)/benchattach ## Measure attach and detach beside external-attacher, 15 min
+	@$(BIN)/benchattach --out bench-out
+
+.PHONY: bench-cache
+bench-cache: $(BIN)/benchcache ## Measure the caches beside those of Kubernetes, 2 min
+	@$(BIN)/benchcache --out bench-out
+
 ##@ Verify
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Lint, and check formatting and generated files
-	CGO_ENABLED=0 $(BIN)/golangci-lint run ./...
+	CGO_ENABLED=0 $(BIN)/golangci-lint run --allow-parallel-runners ./...
 	cd localcluster && CGO_ENABLED=0 $(GO) vet ./...
+	cd test/bench && CGO_ENABLED=0 $(GO) vet ./...
 	./hack/verify.sh
 
 .PHONY: chart

@@ -21,11 +21,12 @@ const usage = `localcluster runs a Kubernetes control plane on the loopback inte
 
 Usage:
   localcluster up --dir DIR [flags]          run it in the foreground
+  localcluster run COMPONENT --dir DIR       run a component that it was told to leave out
   localcluster kubeconfig --dir DIR [flags]  print a kubeconfig for a node or a user
   localcluster kubectl ...                   kubectl
   localcluster COMPONENT ...                 one component: %s
 
-"localcluster up --help" and "localcluster kubeconfig --help" list the flags.
+"localcluster up --help" lists the flags, and so it is with run and kubeconfig.
 `
 
 func main() {
@@ -48,6 +49,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch args[0] {
 	case "up":
 		err = up(args[1:], stdout)
+	case "run":
+		return runComponent(args[1:], stdout, stderr)
 	case "kubeconfig":
 		err = kubeconfig(args[1:], stdout)
 	case "help", "-h", "--help":
@@ -80,6 +83,21 @@ func up(args []string, stdout io.Writer) error {
 	// components with it.
 	context.AfterFunc(ctx, stop)
 	return cluster.Up(ctx, options, stdout)
+}
+
+// runComponent becomes a component of a cluster that runs without it.
+func runComponent(args []string, stdout, stderr io.Writer) int {
+	options, err := cluster.ParseRun(args, stdout)
+	if err != nil {
+		return exitCode(err, stderr)
+	}
+	line, release, err := cluster.CommandLine(options)
+	if err != nil {
+		return exitCode(err, stderr)
+	}
+	defer release()
+	os.Args = line
+	return commands[options.Component]()
 }
 
 func kubeconfig(args []string, stdout io.Writer) error {

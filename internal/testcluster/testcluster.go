@@ -39,6 +39,8 @@ type Config struct {
 	FeatureGates string
 	// Args are further arguments, as COMPONENT=--flag=value.
 	Args []string
+	// Without are components that are left out: see RunComponent.
+	Without []string
 	// AuditLog is a file to write every request to.
 	AuditLog string
 	// Log receives what localcluster prints.
@@ -140,6 +142,9 @@ func (c *Cluster) start(ctx context.Context, cfg Config) error {
 	for _, arg := range cfg.Args {
 		args = append(args, "--arg", arg)
 	}
+	for _, component := range cfg.Without {
+		args = append(args, "--without", component)
+	}
 	p, err := process.Start(process.Config{Path: c.binary, Args: args, Log: cfg.Log, ReadyText: readyText})
 	if err != nil {
 		return err
@@ -171,6 +176,17 @@ func (c *Cluster) connect() error {
 	}
 	c.config, c.client = config, client
 	return nil
+}
+
+// RunComponent runs a component that the control plane was started without,
+// with further arguments as --flag=value. The caller ends it, before Stop, and
+// may run it again.
+func (c *Cluster) RunComponent(component string, log io.Writer, arguments ...string) (*process.Process, error) {
+	args := []string{"run", component, "--dir", c.dir}
+	for _, arg := range arguments {
+		args = append(args, "--arg", arg)
+	}
+	return process.Start(process.Config{Path: c.binary, Args: args, Log: log})
 }
 
 // Stop ends the control plane, and removes its directory if Start made it. It

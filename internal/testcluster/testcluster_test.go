@@ -204,6 +204,37 @@ func TestComponentDies(t *testing.T) {
 	}
 }
 
+// A component that was left out is run, ended and run again, and the control
+// plane goes on.
+func TestComponentApart(t *testing.T) {
+	const component = "kube-controller-manager"
+	c := start(t, Config{Dir: t.TempDir(), Without: []string{component}, Log: t.Output()})
+	for _, namespace := range []string{"first", "second"} {
+		_, err := c.Client().CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		accounts := c.Client().CoreV1().ServiceAccounts(namespace)
+		if _, err := accounts.Get(t.Context(), "default", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("somebody made the service account: %v", err)
+		}
+		p, err := c.RunComponent(component, nil, "--v=1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "find the service account", func() error {
+			_, err := accounts.Get(t.Context(), "default", metav1.GetOptions{})
+			return err
+		})
+		if err := p.Stop(time.Minute); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := c.Err(); err != nil {
+		t.Errorf("the control plane ended: %v", err)
+	}
+}
+
 func TestStartGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -41,7 +41,6 @@ type step struct {
 	// nodeID and metadata are of the last publish of the key.
 	nodeID   string
 	metadata map[string]string
-	pv       string
 	facts    facts
 	// exclusive: the VolumeAttachment's own PersistentVolume is.
 	exclusive bool
@@ -90,15 +89,15 @@ func (l *ledger) next(k volume.Key, f facts, p parked, now time.Time) (step, *cl
 
 func (l *ledger) take(v *volumeEntry, e *keyEntry, s step) *claim {
 	v.calls[s.key.Node] = s.facts.exclusive || e.exclusive
-	return &claim{ledger: l, key: s.key, before: e.state, step: s}
+	return &claim{ledger: l, key: s.key, before: e.state(), step: s}
 }
 
 func (e *keyEntry) step(a Action, k volume.Key, f facts) step {
-	s := step{Action: a, key: k, facts: f, nodeID: e.nodeID, metadata: e.metadata, pv: e.pv}
+	s := step{Action: a, key: k, facts: f, nodeID: e.nodeID, metadata: e.metadata}
 	for uid, r := range e.refs {
 		s.fenced = s.fenced || volume.Fenced(r.va)
 		if uid == a.UID {
-			s.va, s.exclusive = r.va, !f.shared[pvName(r.va)]
+			s.va, s.exclusive = r.va, !f.shared[sourceName(r.va)]
 		}
 	}
 	return s
@@ -111,30 +110,30 @@ func (e *keyEntry) exclusiveBy(f facts) bool {
 	asked := false
 	for _, r := range e.refs {
 		if ref := toRef(r); ref.wanted() || ref.Intent {
-			if !f.shared[pvName(r.va)] {
+			if !f.shared[sourceName(r.va)] {
 				return true
 			}
 			asked = true
 		}
 	}
-	return !asked && !f.shared[e.pv]
+	return !asked && !f.shared[e.source]
 }
 
 func (l *ledger) view(v *volumeEntry, k volume.Key, f facts, now time.Time) View {
 	e := v.keys[k.Node]
 	view := View{
-		State: e.state, Exclusive: f.exclusive, Held: f.held,
+		State: e.state(), Exclusive: f.exclusive, Held: f.held,
 		NodeIDChanged: f.nodeID != "" && e.nodeID != "" && f.nodeID != e.nodeID,
 		HoldOff:       e.inherited && now.Before(l.holdOffUntil),
 	}
 	for _, r := range sorted(e.refs) {
 		ref := toRef(r)
-		ref.Exclusive = !f.shared[pvName(r.va)]
+		ref.Exclusive = !f.shared[sourceName(r.va)]
 		view.Refs = append(view.Refs, ref)
 	}
 	for node, o := range v.keys {
 		if node != k.Node {
-			view.Others = append(view.Others, Other{Node: node, State: o.state, Exclusive: o.exclusive})
+			view.Others = append(view.Others, Other{Node: node, State: o.state(), Exclusive: o.exclusive})
 		}
 	}
 	return view
@@ -196,7 +195,7 @@ func (c *claim) begin(s State, update func(*keyEntry)) {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
 	e := c.ledger.entry(c.key)
-	e.state = s
+	e.become(s)
 	if update != nil {
 		update(e)
 	}
@@ -210,15 +209,18 @@ func (c *claim) exclude() {
 	c.ledger.entry(c.key).exclusive = true
 }
 
-// end notes, after a call, the state that it left.
-func (c *claim) end(s State, metadata map[string]string) {
+// end notes, after a call, the state that it left, and what the call proves.
+func (c *claim) end(s State, metadata map[string]string, prove func(*proof)) {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
 	e := c.ledger.entry(c.key)
-	e.state, e.metadata = s, metadata
+	e.become(s)
+	e.metadata = metadata
 	if !s.MayHold() {
 		e.exclusive = false
 	}
+	e.proof.callEnded(s, c.ledger.now())
+	prove(&e.proof)
 }
 
 // release gives the claim back and wakes who waits for it. A call that did not
@@ -227,13 +229,15 @@ func (c *claim) release() {
 	l := c.ledger
 	l.mu.Lock()
 	v, e := l.volume(c.key.Handle), l.entry(c.key)
-	if e.state.inFlight() {
-		e.state = Uncertain
+	if e.state().inFlight() {
+		e.become(Uncertain)
+		e.proof.callEnded(Uncertain, l.now())
+		e.proof.doubtful = true
 	}
 	delete(v.calls, c.key.Node)
 	close(v.free)
 	v.free = make(chan struct{})
-	wake := v.wake(e.state != c.before)
+	wake := v.wake(e.state() != c.before)
 	l.prune(c.key)
 	l.mu.Unlock()
 	requeue(wake)

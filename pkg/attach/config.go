@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
 	"k8s.io/utils/clock"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
 // Defaults of Config; the numbers are external-attacher's.
@@ -20,6 +22,7 @@ const (
 	DefaultTimeout            = 15 * time.Second
 	DefaultRetryIntervalStart = time.Second
 	DefaultRetryIntervalMax   = 5 * time.Minute
+	DefaultEvidenceInterval   = time.Minute
 )
 
 // Driver is what attach needs of a CSI driver. An error tells by
@@ -38,6 +41,16 @@ type Capabilities struct {
 	// SingleNodeMultiWriter: SINGLE_NODE_MULTI_WRITER. With it ReadWriteOnce
 	// and ReadWriteOncePod become the finer access modes of CSI 1.5.
 	SingleNodeMultiWriter bool
+	// TellsPublished: Evidence can be asked.
+	TellsPublished bool
+}
+
+// Evidence is where a driver says that its volumes are published.
+type Evidence interface {
+	// Published returns node IDs by volume, at least for those of handles that
+	// the driver tells of. A volume that is left out is one of which nothing is
+	// known; an error means that nothing is known at all.
+	Published(ctx context.Context, handles []volume.Handle) (map[volume.Handle][]string, error)
 }
 
 // Config configures a Controller. Zero numbers take the defaults above.
@@ -48,6 +61,20 @@ type Config struct {
 	// Capabilities is asked before each publish, since a driver may come back
 	// with others. Nil: none.
 	Capabilities func() Capabilities
+	// Evidence is asked every EvidenceInterval, if Capabilities says that it can
+	// be. Nil: never.
+	Evidence         Evidence
+	EvidenceInterval time.Duration
+	// ResyncInterval is the time between two looks at what is not as it should be.
+	// Zero: never.
+	ResyncInterval time.Duration
+	// DetachOrphans: a volume that is published to a node of the cluster for no
+	// VolumeAttachment is unpublished, once that was seen twice.
+	DetachOrphans bool
+	// ManualDetachDelay is for how long at most a volume is not detached whose
+	// VolumeAttachment was deleted by hand while a Ready node uses it. 0: it is
+	// detached at once, and told of.
+	ManualDetachDelay time.Duration
 	// Trivial is for a driver without PUBLISH_UNPUBLISH_VOLUME:
 	// VolumeAttachments are marked attached without a call, and finalizers that
 	// an older setup left are removed.
@@ -98,6 +125,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.RetryIntervalMax == 0 {
 		cfg.RetryIntervalMax = max(DefaultRetryIntervalMax, cfg.RetryIntervalStart)
 	}
+	if cfg.EvidenceInterval == 0 {
+		cfg.EvidenceInterval = DefaultEvidenceInterval
+	}
 	if cfg.IsLeader == nil {
 		cfg.IsLeader = func() bool { return true }
 	}
@@ -130,6 +160,12 @@ func (cfg Config) validate() error {
 	}
 	if cfg.Timeout < 0 || cfg.HoldOff < 0 {
 		errs = append(errs, errors.New("attach: Timeout and HoldOff must not be negative"))
+	}
+	if cfg.ManualDetachDelay < 0 {
+		errs = append(errs, fmt.Errorf("ManualDetachDelay is %v, must not be negative", cfg.ManualDetachDelay))
+	}
+	if cfg.EvidenceInterval < 0 || cfg.ResyncInterval < 0 {
+		errs = append(errs, fmt.Errorf("EvidenceInterval is %v and ResyncInterval %v, must not be negative", cfg.EvidenceInterval, cfg.ResyncInterval))
 	}
 	if cfg.RetryIntervalStart < 0 || cfg.RetryIntervalMax < cfg.RetryIntervalStart {
 		errs = append(errs, fmt.Errorf("RetryIntervalStart %v must be positive and at most RetryIntervalMax %v", cfg.RetryIntervalStart, cfg.RetryIntervalMax))

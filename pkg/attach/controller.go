@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
@@ -22,7 +24,7 @@ type Controller struct {
 	ledger    *ledger
 	metrics   *controllerMetrics
 
-	attachLane, detachLane *lane
+	lanes *lanes
 
 	vaInformer, pvInformer, csiNodeInformer, nodeInformer cache.SharedIndexInformer
 
@@ -30,8 +32,12 @@ type Controller struct {
 	nodes    corelisters.NodeLister
 	csiNodes storagelisters.CSINodeLister
 
-	started atomic.Bool
-	drain   drain
+	orphans orphanage
+	guard   guard
+	// suspects are VolumeAttachments that another attacher may have written.
+	suspects chan *storagev1.VolumeAttachment
+	started  atomic.Bool
+	drain    drain
 	// rebuilt is closed once the ledger knows all that the API knows, stopped
 	// once Run has returned.
 	rebuilt, stopped chan struct{}
@@ -49,8 +55,7 @@ func New(cfg Config) (*Controller, error) {
 		cfg:             cfg,
 		finalizer:       FinalizerName(cfg.DriverName),
 		metrics:         newMetrics(),
-		attachLane:      newLane("attach", cfg.Clock, cfg.RetryIntervalStart, cfg.RetryIntervalMax),
-		detachLane:      newLane("detach", cfg.Clock, cfg.RetryIntervalStart, cfg.RetryIntervalMax),
+		lanes:           newLanes(cfg.Clock, cfg.RetryIntervalStart, cfg.RetryIntervalMax),
 		vaInformer:      storage.VolumeAttachments().Informer(),
 		pvInformer:      core.PersistentVolumes().Informer(),
 		csiNodeInformer: storage.CSINodes().Informer(),
@@ -58,10 +63,11 @@ func New(cfg Config) (*Controller, error) {
 		pvs:             core.PersistentVolumes().Lister(),
 		nodes:           core.Nodes().Lister(),
 		csiNodes:        storage.CSINodes().Lister(),
+		suspects:        make(chan *storagev1.VolumeAttachment, 1),
 		rebuilt:         make(chan struct{}),
 		stopped:         make(chan struct{}),
 	}
-	c.ledger = newLedger(c.finalizer)
+	c.ledger = newLedger(cfg.DriverName, cfg.Clock.Now)
 	if err := c.register(cfg.Registry); err != nil {
 		return nil, fmt.Errorf("registering metrics of attach: %w", err)
 	}
@@ -72,17 +78,16 @@ func New(cfg Config) (*Controller, error) {
 // workers and for every call to the driver. It is to be called once, when the
 // lease has been won. Calls in flight are cancelled with ctx, and so become
 // uncertain: it is to end only when the lease is lost, or when a drain takes too
-// long. Run returns nil after either.
+// long. Run returns nil after either, and an error if another attacher is at
+// work for the driver, after a drain.
 func (c *Controller) Run(ctx context.Context) error {
 	if c.started.Swap(true) {
 		return errors.New("attach: Run was called twice")
 	}
 	defer close(c.stopped)
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("attach"))
-	for _, l := range []*lane{c.attachLane, c.detachLane} {
-		l.open()
-		defer l.shutDown()
-	}
+	c.lanes.open()
+	defer c.lanes.shutDown()
 	intake, stop := c.drain.intake(ctx)
 	defer stop()
 	began := c.cfg.Clock.Now()
@@ -101,18 +106,21 @@ func (c *Controller) Run(ctx context.Context) error {
 	close(c.rebuilt)
 
 	var workers sync.WaitGroup
-	for range c.cfg.Workers {
-		workers.Go(func() { c.worker(ctx, c.attachLane) })
-		workers.Go(func() { c.worker(ctx, c.detachLane) })
+	for _, l := range c.lanes.all() {
+		for range c.cfg.Workers {
+			workers.Go(func() { c.worker(ctx, l) })
+		}
 	}
+	workers.Go(func() { c.lanes.watch(intake) })
+	workers.Go(func() { c.compare(intake) })
+	workers.Go(func() { c.reconcile(intake) })
 	klog.FromContext(ctx).Info("Started", "driver", c.cfg.DriverName, "workers", c.cfg.Workers, "trivial", c.cfg.Trivial)
-	<-intake.Done()
+	foreign := c.awaitForeigner(intake)
 	c.Drain()
-	c.attachLane.shutDown()
-	c.detachLane.shutDown()
+	c.lanes.shutDown()
 	workers.Wait()
 	c.drain.calls.Wait()
-	return nil
+	return foreign
 }
 
 // rebuild fills the ledger from the API: first by a live list, since the
@@ -133,6 +141,7 @@ func (c *Controller) rebuild(ctx context.Context, began time.Time) (unsubscribe 
 		return nil, fmt.Errorf("watching for attachments: %w", err)
 	}
 	cache.WaitForCacheSync(ctx.Done(), synced...)
+	c.dropGhosts(ctx)
 	return unsubscribe, nil
 }
 
@@ -150,4 +159,26 @@ func (c *Controller) listLive(ctx context.Context) error {
 		c.onAttachment(list.Items[i].DeepCopy())
 	}
 	return nil
+}
+
+// dropGhosts forgets what the live list has told of and the informer has seen go
+// before it was listened to: it will not tell of that.
+func (c *Controller) dropGhosts(ctx context.Context) {
+	for _, va := range c.ledger.attachments() {
+		obj, known, _ := c.vaInformer.GetStore().GetByKey(va.Name) // it fails for no name
+		if is, ok := obj.(*storagev1.VolumeAttachment); known && ok && is.UID == va.UID {
+			continue
+		}
+		live, err := c.liveVA(ctx, va.Name, va.UID)
+		for err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-c.cfg.Clock.After(c.cfg.RetryIntervalStart):
+			}
+			live, err = c.liveVA(ctx, va.Name, va.UID)
+		}
+		if live == nil && ctx.Err() == nil {
+			c.onAttachmentGone(va)
+		}
+	}
 }

@@ -156,28 +156,6 @@ func TestSharedVolumeGoesToTwoNodesAtOnce(t *testing.T) {
 	})
 }
 
-// kk#124334: a publish that timed out may have worked, so that the other node
-// waits for an unpublish of the first.
-func TestUncertainNodeIsUnpublishedBeforeAnother(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"), node("n2"))...)
-		r.driver.set(behaviour{effect: true, err: errTimeout})
-		r.run(t, func(t *testing.T) {
-			r.api.add(va("va1", "a", "n1"))
-			r.settle(500 * time.Millisecond)
-			r.driver.set(healthy)
-			r.api.add(va("va2", "a", "n2"))
-			r.settle(10 * time.Millisecond)
-			wantCalls(t, r, "publish h-a id-n1")
-			r.api.remove(vaResource, "va1")
-			r.settle(10 * time.Millisecond)
-			wantGone(t, r, "va1")
-			wantAttached(t, r, "va2", true)
-			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1", "publish h-a id-n2")
-		})
-	})
-}
-
 // ALREADY_EXISTS: the driver has the volume on the node, in a way that nobody
 // asked for and no VolumeAttachment tells of. It comes off there first.
 func TestIncompatiblePublicationIsUnpublishedBeforeAnother(t *testing.T) {
@@ -236,31 +214,6 @@ func TestRefusedNodeKeepsNobodyAway(t *testing.T) {
 	})
 }
 
-// ea#337: our own status writes and those of others to managed fields do not
-// defeat the backoff.
-func TestBackoffHolds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(newFakeDriver(), objects(rwo("a"), node("n1"))...)
-		r.driver.set(behaviour{err: errTimeout})
-		r.run(t, func(t *testing.T) {
-			r.api.add(va("va", "a", "n1"))
-			for range 60 {
-				r.settle(500 * time.Millisecond)
-				r.api.change(vaResource, "va", func(o runtime.Object) {
-					o.(*storagev1.VolumeAttachment).ManagedFields = []metav1.ManagedFieldsEntry{{Manager: r.driver.log()}}
-				})
-			}
-			if n := r.driver.count("publish"); n < 3 || n > 6 {
-				t.Errorf("%d publishes in 30 s, want 3 to 6", n)
-			}
-			r.driver.set(healthy)
-			r.api.remove(vaResource, "va")
-			r.settle(time.Second)
-			wantGone(t, r, "va")
-		})
-	})
-}
-
 // The first passing failure is not shown, so that kube-controller-manager does
 // not back off; the second is.
 func TestPassingErrorIsShownAtTheSecondTime(t *testing.T) {
@@ -286,26 +239,6 @@ func TestPassingErrorIsShownAtTheSecondTime(t *testing.T) {
 	})
 }
 
-// ea#83, ea#215: a node that is gone is detached by the recorded ID, and only
-// on the deletion of its VolumeAttachment.
-func TestNodeGone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"))...)
-		r.run(t, func(t *testing.T) {
-			r.api.add(va("va", "a", "n1"))
-			r.settle(time.Second)
-			r.api.remove(nodeResource, "n1")
-			r.api.remove(csiNodeResource, "n1")
-			r.settle(10 * time.Minute)
-			wantAttached(t, r, "va", true)
-			r.api.remove(vaResource, "va")
-			r.settle(time.Second)
-			wantGone(t, r, "va")
-			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1")
-		})
-	})
-}
-
 // A node that came back under another ID is unpublished by the old one.
 func TestNodeCameBackUnderAnotherID(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -325,38 +258,6 @@ func TestNodeCameBackUnderAnotherID(t *testing.T) {
 			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1", "publish h-a id-new")
 		})
 	})
-}
-
-// ea#164, linstor-csi#52: no error of an unpublish passes for success, and the
-// driver is not asked without end.
-func TestDetachErrorKeepsTheFinalizer(t *testing.T) {
-	for _, err := range []*callError{{5, volume.OutcomeFinal, "not found"}, {13, volume.OutcomeUncertain, strings.Repeat("é", 5000) + "\xff"}} {
-		t.Run(err.code.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"), node("n2"))...)
-				r.run(t, func(t *testing.T) {
-					r.api.add(va("va", "a", "n1"))
-					r.settle(time.Second)
-					r.driver.set(behaviour{err: err})
-					r.api.remove(vaResource, "va")
-					r.api.add(va("va2", "a", "n2"))
-					r.settle(time.Hour)
-					a := wantAttached(t, r, "va", true)
-					if a.Status.DetachError == nil || len(a.Status.DetachError.Message) > 1024 || *a.Status.DetachError.ErrorCode != int32(err.code) {
-						t.Errorf("detachError is %v", a.Status.DetachError)
-					}
-					if n := r.driver.count("unpublish"); n < 10 || n > 30 {
-						t.Errorf("%d unpublishes in an hour, want 10 to 30", n)
-					}
-					wantAttached(t, r, "va2", false)
-					r.driver.set(healthy)
-					r.settle(10 * time.Minute)
-					wantGone(t, r, "va")
-					wantAttached(t, r, "va2", true)
-				})
-			})
-		})
-	}
 }
 
 // A status write that failed is made up for without another call.
@@ -428,7 +329,7 @@ func TestUnusableAttachments(t *testing.T) {
 			r.settle(time.Hour)
 			for name, want := range map[string]string{
 				"other": "belongs to driver", "nohandle": "no volume handle", "local": "not a CSI volume", "late": "does not exist",
-				"inline": "not supported", "neither": "exactly one", "both": "exactly one",
+				"inline": "names no CSI volume", "neither": "exactly one", "both": "exactly one",
 			} {
 				if a := wantAttached(t, r, name, false); a.Status.AttachError == nil || !strings.Contains(a.Status.AttachError.Message, want) {
 					t.Errorf("%s: attachError is %v, want %q", name, a.Status.AttachError, want)
@@ -450,75 +351,6 @@ func TestUnusableAttachments(t *testing.T) {
 	})
 }
 
-// The node plugin registers late: its CSINode ends the backoff.
-func TestCSINodeAppears(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(newFakeDriver(), objects(rwo("a"))...)
-		r.run(t, func(t *testing.T) {
-			r.api.add(va("va", "a", "n1"))
-			r.settle(time.Hour)
-			if e := wantAttached(t, r, "va", false).Status.AttachError; e == nil || !strings.Contains(e.Message, "CSINode n1") {
-				t.Errorf("attachError is %v", e)
-			}
-			if f := r.api.va("va").Finalizers; len(f) > 0 {
-				t.Errorf("finalizers %v before there is a node ID", f)
-			}
-			r.api.add(csiNode("n1", "id-n1"))
-			r.settle(10 * time.Millisecond)
-			wantAttached(t, r, "va", true)
-		})
-	})
-}
-
-// ea#235: a volume whose PersistentVolume is gone is detached by what is
-// recorded on its VolumeAttachment, even after a restart.
-func TestPVGone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"), published("old", "nowhere", "n1", true))...)
-		r.run(t, func(t *testing.T) {
-			r.api.add(va("va", "a", "n1"))
-			r.settle(time.Second)
-			r.api.change(pvResource, "a", func(o runtime.Object) { o.(*v1.PersistentVolume).Finalizers = nil })
-			r.api.remove(pvResource, "a")
-			r.restart()
-			r.api.remove(vaResource, "va")
-			r.api.remove(vaResource, "old")
-			r.settle(time.Hour)
-			wantGone(t, r, "va")
-			if e := wantAttached(t, r, "old", true).Status.DetachError; e == nil || !strings.Contains(e.Message, "nowhere") {
-				t.Errorf("detachError of one that nobody can resolve: %v", e)
-			}
-			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1")
-		})
-	})
-}
-
-// kk#141541: two VolumeAttachments of one volume and node share one publication.
-func TestTwoAttachmentsOfOneKey(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		twin := rwo("twin")
-		twin.Spec.CSI.VolumeHandle = "h-a"
-		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), twin, node("n1"))...)
-		r.run(t, func(t *testing.T) {
-			r.api.add(va("va1", "a", "n1"))
-			r.settle(time.Second)
-			r.api.add(va("va2", "twin", "n1"))
-			r.settle(time.Second)
-			if a := wantAttached(t, r, "va2", true); !slices.Contains(a.Finalizers, finalizer) || a.Annotations[volume.AnnotationNodeID] != "id-n1" {
-				t.Errorf("attached without an intent: %v %v", a.Finalizers, a.Annotations)
-			}
-			r.api.remove(vaResource, "va1")
-			r.settle(time.Second)
-			wantGone(t, r, "va1")
-			wantCalls(t, r, "publish h-a id-n1")
-			r.api.remove(vaResource, "va2")
-			r.settle(time.Second)
-			wantGone(t, r, "va2")
-			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1")
-		})
-	})
-}
-
 // A finalizer taken off by hand leaks nothing while this process lives.
 func TestFinalizerStripped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -532,38 +364,6 @@ func TestFinalizerStripped(t *testing.T) {
 			r.settle(time.Second)
 			wantAttached(t, r, "va2", true)
 			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1", "publish h-a id-n2")
-		})
-	})
-}
-
-// ea#761: detaches that hang do not keep an attach waiting.
-func TestHangingDetachesDoNotStarveAttaches(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		objs := objects(node("n1"), rwo("fresh"))
-		for _, n := range strings.Fields("a b c d e f g h i j k l m n o p q r s t") {
-			objs = append(objs, rwo(n), va(n, n, "n1"))
-		}
-		r := newRig(newFakeDriver(), objs...)
-		r.run(t, func(t *testing.T) {
-			r.settle(time.Second)
-			r.driver.setFunc(func(method, _, _ string) behaviour {
-				if method == "unpublish" {
-					return behaviour{takes: time.Hour}
-				}
-				return healthy
-			})
-			for _, n := range strings.Fields("a b c d e f g h i j k l m n o p q r s t") {
-				r.api.remove(vaResource, n)
-			}
-			r.settle(time.Second)
-			if n, _ := r.c.detachLane.depth(); n != 10 {
-				t.Errorf("%d detaches wait, want 10: the workers' number less than all", n)
-			}
-			r.api.add(va("fresh", "fresh", "n1"))
-			r.settle(10 * time.Millisecond)
-			wantAttached(t, r, "fresh", true)
-			r.driver.set(healthy)
-			r.settle(10 * time.Minute)
 		})
 	})
 }

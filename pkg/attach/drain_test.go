@@ -108,8 +108,8 @@ func TestEndOfTheContextCutsADrainShort(t *testing.T) {
 				t.Errorf("Run returned %v after its context ended, want at once", took)
 			}
 			wantAttached(t, r, "va", false)
-			if e := r.c.ledger.entry(volume.Key{Handle: "h-a", Node: "n1"}); e.state != Uncertain {
-				t.Errorf("the volume is %s after a call that was broken off, want Uncertain", e.state)
+			if e := r.c.ledger.entry(volume.Key{Handle: "h-a", Node: "n1"}); e.state() != Uncertain {
+				t.Errorf("the volume is %s after a call that was broken off, want Uncertain", e.state())
 			}
 			r.start() // for the rig to stop
 		})

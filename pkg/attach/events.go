@@ -9,19 +9,18 @@ import (
 )
 
 // enqueue puts an item into the attach lane, which hands over what is not its
-// own; a fresh change also ends the item's backoff, in both lanes.
+// own; a fresh change also ends the item's backoff.
 func (c *Controller) enqueue(it item, fresh bool) {
 	if fresh {
-		c.detachLane.forget(it)
-		c.attachLane.forget(it)
+		c.lanes.forget(it)
 	}
 	switch {
 	case it.pv != "":
-		c.detachLane.add(it)
+		c.lanes.add(c.lanes.detach, it)
 	case it.key != volume.Key{} && c.leavingKey(it.key):
-		c.detachLane.add(it)
+		c.lanes.add(c.lanes.detach, it)
 	default:
-		c.attachLane.add(it)
+		c.lanes.add(c.lanes.attach, it)
 	}
 }
 
@@ -31,15 +30,7 @@ func (c *Controller) leavingKey(k volume.Key) bool {
 	c.ledger.mu.Lock()
 	defer c.ledger.mu.Unlock()
 	v, ok := c.ledger.volumes[k.Handle]
-	if !ok || v.keys[k.Node] == nil {
-		return false
-	}
-	for _, r := range v.keys[k.Node].refs {
-		if toRef(r).wanted() {
-			return false
-		}
-	}
-	return true
+	return ok && v.keys[k.Node] != nil && !v.keys[k.Node].wanted()
 }
 
 // onAttachment takes in a VolumeAttachment from the informer or a list.
@@ -53,7 +44,10 @@ func (c *Controller) onAttachment(obj any) {
 		// Why it cannot be resolved is told by the worker.
 		res, _ = c.resolve(va)
 	}
-	fresh := c.ledger.observe(va, res)
+	fresh, foreign := c.ledger.observe(va, res)
+	if foreign {
+		c.suspect(va)
+	}
 	c.enqueueAttachment(va, fresh)
 }
 
@@ -79,9 +73,8 @@ func (c *Controller) onAttachmentGone(obj any) {
 		return
 	}
 	key, resolved := c.ledger.forget(va.UID)
-	for _, l := range []*lane{c.attachLane, c.detachLane} {
-		l.forget(item{uid: va.UID})
-	}
+	c.lanes.forget(item{uid: va.UID})
+	c.guard.forget(va.UID)
 	if resolved {
 		c.enqueue(item{key: key}, true)
 	}
@@ -131,6 +124,21 @@ func (c *Controller) onNode(was, is *v1.Node) {
 	}
 }
 
+// onNodeGone wakes it too, and what was kept back for the node: the hold went with
+// the Node.
+func (c *Controller) onNodeGone(obj any) {
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	n, ok := obj.(*v1.Node)
+	if !ok {
+		return
+	}
+	c.ledger.nodeGone(n.Name)
+	c.wakeNode(n.Name)
+	c.wakeKept(n.Name, nil)
+}
+
 // onCSINode wakes what failed for want of a node ID.
 func (c *Controller) onCSINode(was, is *storagev1.CSINode) {
 	if c.idIn(was) != c.idIn(is) {
@@ -152,8 +160,7 @@ func (c *Controller) idIn(n *storagev1.CSINode) string {
 
 // wakeNode ends the backoff of every key of the node that is not at rest.
 func (c *Controller) wakeNode(node string) {
-	keys := c.ledger.keysWhere(func(k volume.Key, s State) bool { return k.Node == node && s != Attached })
-	for _, k := range keys {
+	for _, k := range c.ledger.unsettledOn(node) {
 		c.enqueue(item{key: k}, true)
 	}
 }
@@ -192,15 +199,11 @@ func (c *Controller) subscribe() (synced []cache.InformerSynced, unsubscribe fun
 			if a, ok := was.(*v1.Node); ok {
 				if b, ok := is.(*v1.Node); ok {
 					c.onNode(a, b)
+					c.wakeKept(b.Name, b)
 				}
 			}
 		},
-		DeleteFunc: func(obj any) {
-			if n, ok := obj.(*v1.Node); ok {
-				c.ledger.nodeGone(n.Name)
-				c.wakeNode(n.Name)
-			}
-		},
+		DeleteFunc: c.onNodeGone,
 	})
 	add(c.csiNodeInformer, cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {

@@ -42,10 +42,22 @@ type fakeAPI struct {
 func newFakeAPI(objs ...runtime.Object) *fakeAPI {
 	a := &fakeAPI{Clientset: fake.NewClientset(), patches: map[string]int{}, version: 1}
 	a.PrependReactor("patch", "*", a.patch)
+	a.PrependReactor("get", "volumeattachments", a.get)
 	for _, o := range objs {
 		a.add(o)
 	}
 	return a
+}
+
+// get leaves out the fake's own idea of who has written what: it knows nobody.
+func (a *fakeAPI) get(action clienttesting.Action) (bool, runtime.Object, error) {
+	obj, err := a.Tracker().Get(vaResource, "", action.(clienttesting.GetAction).GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	va := obj.(*storagev1.VolumeAttachment).DeepCopy()
+	va.ManagedFields = nil
+	return true, va, nil
 }
 
 func resourceOf(obj runtime.Object) schema.GroupVersionResource {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,6 +57,8 @@ type fakeDriver struct {
 	requests  []*csi.ControllerPublishVolumeRequest
 	wrong     []string
 	behave    func(method, handle, nodeID string) behaviour
+	lists     int
+	list      func(context.Context, map[volume.Handle][]string) (map[volume.Handle][]string, error)
 }
 
 func newFakeDriver(exclusive ...string) *fakeDriver {
@@ -171,4 +175,40 @@ func (d *fakeDriver) check() error {
 		return errors.New(strings.Join(d.wrong, "; "))
 	}
 	return nil
+}
+
+// Published tells the truth, unless list says otherwise.
+func (d *fakeDriver) Published(ctx context.Context, _ []volume.Handle) (map[volume.Handle][]string, error) {
+	d.mu.Lock()
+	truth := map[volume.Handle][]string{}
+	for handle, nodes := range d.there {
+		truth[volume.Handle(handle)] = slices.Sorted(maps.Keys(nodes))
+	}
+	list := d.list
+	d.lists++
+	d.mu.Unlock()
+	if list == nil {
+		return truth, nil
+	}
+	return list(ctx, truth)
+}
+
+// setList changes what Published answers, given the truth at its beginning.
+func (d *fakeDriver) setList(f func(context.Context, map[volume.Handle][]string) (map[volume.Handle][]string, error)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = f
+}
+
+// alter makes the truth another one, behind everybody's back.
+func (d *fakeDriver) alter(method, handle, nodeID string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.apply(method, handle, nodeID)
+}
+
+func (d *fakeDriver) listed() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lists
 }

@@ -21,6 +21,8 @@ type VolumeStatus struct {
 type NodeStatus struct {
 	Node  string `json:"node"`
 	State State  `json:"state"`
+	// Wanted: a VolumeAttachment wants the volume there.
+	Wanted bool `json:"wanted"`
 	// Inherited: the intent is a former leader's.
 	Inherited bool `json:"inherited,omitempty"`
 	// Attachments are the names of the VolumeAttachments.
@@ -39,7 +41,7 @@ func (c *Controller) Volumes() []VolumeStatus {
 		s := VolumeStatus{Handle: h, Holds: v.holds(), Nodes: []NodeStatus{}}
 		for _, node := range slices.Sorted(maps.Keys(v.keys)) {
 			e := v.keys[node]
-			n := NodeStatus{Node: node, State: e.state, Inherited: e.inherited, Attachments: []string{}}
+			n := NodeStatus{Node: node, State: e.state(), Wanted: e.wanted(), Inherited: e.inherited, Attachments: []string{}}
 			for _, r := range sorted(e.refs) {
 				if !r.gone {
 					n.Attachments = append(n.Attachments, r.va.Name)
@@ -64,7 +66,7 @@ func (c *Controller) Holds(h volume.Handle) bool {
 
 func (v *volumeEntry) holds() bool {
 	for _, e := range v.keys {
-		if e.state != Absent && e.state != Fenced {
+		if s := e.state(); s != Absent && s != Fenced {
 			return true
 		}
 		for _, r := range e.refs {

@@ -25,10 +25,10 @@ func TestVolumes(t *testing.T) {
 			got := r.c.Volumes()
 			want := []VolumeStatus{
 				{Handle: "h-a", Holds: true, Nodes: []NodeStatus{
-					{Node: "n1", State: Attached, Attachments: []string{"va1"}},
-					{Node: "n2", State: Absent, Attachments: []string{"va2"}},
+					{Node: "n1", State: Attached, Wanted: true, Attachments: []string{"va1"}},
+					{Node: "n2", State: Absent, Wanted: true, Attachments: []string{"va2"}},
 				}},
-				{Handle: "h-b", Holds: true, Nodes: []NodeStatus{{Node: "n2", State: Attached, Inherited: true, Attachments: []string{"va3"}}}},
+				{Handle: "h-b", Holds: true, Nodes: []NodeStatus{{Node: "n2", State: Attached, Wanted: true, Inherited: true, Attachments: []string{"va3"}}}},
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("Volumes() (-want +got):\n%s", diff)

@@ -12,19 +12,19 @@ import (
 // times, though the queue keeps the earlier: it must come then, and not be lost.
 func TestBackoffBegunAnewIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		l := newLane("test", clock.RealClock{}, time.Second, time.Minute)
-		l.open()
-		defer l.shutDown()
+		ls := newLanes(clock.RealClock{}, time.Second, time.Minute)
+		ls.open()
+		defer ls.shutDown()
 		it := item{pv: "a"}
-		l.retry(it) // due in about a second
+		ls.fail(ls.attach, it, time.Minute) // due in about a second
 		synctest.Wait()
-		l.forget(it)
-		l.retry(it)
+		ls.forget(it)
+		ls.fail(ls.attach, it, time.Minute)
 		began := time.Now()
-		l.retry(it) // due in about two
+		ls.fail(ls.attach, it, time.Minute) // due in about two
 		got := make(chan item, 1)
 		go func() {
-			it, _ := l.get()
+			it, _ := ls.attach.retry.get()
 			got <- it
 		}()
 		select {

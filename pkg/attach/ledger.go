@@ -12,15 +12,20 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
-// ledger is what this process knows of every volume on every node, and of the
-// VolumeAttachments that speak of them. All of it is rebuilt from the API.
+// ledger is what this process knows of every volume on every node: the two
+// caches, the VolumeAttachments that speak of them, and the calls in flight. All
+// of it is rebuilt from the API.
 type ledger struct {
 	finalizer string
+	now       func() time.Time
+	world     *world
 
 	mu      sync.Mutex
 	volumes map[volume.Handle]*volumeEntry
-	refs    map[types.UID]*ref
-	byPV    map[string]map[types.UID]*ref
+	// byNode are the volumes that have an entry for the node.
+	byNode map[string]map[volume.Handle]struct{}
+	refs   map[types.UID]*ref
+	byPV   map[string]map[types.UID]*ref
 	// holdOffUntil is when the calls of a former leader have ended for sure.
 	holdOffUntil time.Time
 	// unheld are the nodes that a live read showed without a hold after that.
@@ -30,6 +35,7 @@ type ledger struct {
 
 // volumeEntry is one volume: its nodes, the calls in flight, and who waits.
 type volumeEntry struct {
+	spec *volume.Spec
 	keys map[string]*keyEntry
 	// calls are the claims held, by node; true for an exclusive one.
 	calls map[string]bool
@@ -49,7 +55,7 @@ type parked struct {
 
 // keyEntry is one volume on one node.
 type keyEntry struct {
-	state State
+	pair
 	// nodeID and metadata are of the last publish.
 	nodeID   string
 	metadata map[string]string
@@ -58,11 +64,12 @@ type keyEntry struct {
 	exclusive bool
 	// inherited: the intent is not of this process.
 	inherited bool
-	// pv is the PersistentVolume that the last publish went by.
-	pv   string
-	refs map[types.UID]*ref
+	// source names the volume that the last publish went by, see sourceName.
+	source string
+	refs   map[types.UID]*ref
 	// leftAt is when a fenced one was first seen without a VolumeAttachment.
 	leftAt time.Time
+	proof  proof
 }
 
 // ref is one VolumeAttachment, in the newest version that was seen or written.
@@ -71,7 +78,9 @@ type ref struct {
 	resolved bool
 	key      volume.Key
 	intent   bool
-	gone     bool
+	// durable: the newest version has our finalizer.
+	durable bool
+	gone    bool
 	// told is what was last said of it in an event.
 	told string
 	// keptSince is when it was first found kept back by a fence record.
@@ -85,9 +94,12 @@ type resolution struct {
 	exclusive bool
 }
 
-func newLedger(finalizer string) *ledger {
+func newLedger(driver string, now func() time.Time) *ledger {
 	return &ledger{
-		finalizer: finalizer,
+		finalizer: FinalizerName(driver),
+		now:       now,
+		world:     newWorld(driver),
+		byNode:    map[string]map[volume.Handle]struct{}{},
 		volumes:   map[volume.Handle]*volumeEntry{},
 		refs:      map[types.UID]*ref{},
 		byPV:      map[string]map[types.UID]*ref{},
@@ -99,6 +111,7 @@ func (l *ledger) volume(h volume.Handle) *volumeEntry {
 	v, ok := l.volumes[h]
 	if !ok {
 		v = &volumeEntry{
+			spec: l.world.spec(h),
 			keys: map[string]*keyEntry{}, calls: map[string]bool{}, free: make(chan struct{}),
 			forClaim: map[parked]struct{}{}, forState: map[parked]struct{}{},
 		}
@@ -111,8 +124,15 @@ func (l *ledger) entry(k volume.Key) *keyEntry {
 	v := l.volume(k.Handle)
 	e, ok := v.keys[k.Node]
 	if !ok {
-		e = &keyEntry{state: Absent, refs: map[types.UID]*ref{}}
+		e = &keyEntry{
+			pair: pair{world: l.world, volume: volume.UniqueName(l.world.driver, k.Handle), spec: v.spec, node: k.Node},
+			refs: map[types.UID]*ref{},
+		}
 		v.keys[k.Node] = e
+		if l.byNode[k.Node] == nil {
+			l.byNode[k.Node] = map[volume.Handle]struct{}{}
+		}
+		l.byNode[k.Node][k.Handle] = struct{}{}
 	}
 	return e
 }
@@ -121,8 +141,9 @@ func (l *ledger) entry(k volume.Key) *keyEntry {
 // read or an answer to a write. Older versions than the one known are ignored,
 // so that the ledger always reads its own writes. fresh tells of something that
 // a backoff must not delay: a new VolumeAttachment, a deletion, a fence record
-// that came or went.
-func (l *ledger) observe(va *storagev1.VolumeAttachment, res resolution) (fresh bool) {
+// that came or went; foreign of our finalizer on one that was known without it,
+// and that this process did not write.
+func (l *ledger) observe(va *storagev1.VolumeAttachment, res resolution) (fresh, foreign bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r, known := l.refs[va.UID]
@@ -138,9 +159,13 @@ func (l *ledger) observe(va *storagev1.VolumeAttachment, res resolution) (fresh 
 		}
 		fresh = true
 	case r.gone || older(va, r.va):
-		return false
+		return false, false
 	default:
+		foreign = !r.intent && !hasFinalizer(r.va.Finalizers, l.finalizer) && hasFinalizer(va.Finalizers, l.finalizer)
 		fresh = (va.DeletionTimestamp != nil) != (r.va.DeletionTimestamp != nil) || volume.Fenced(va) != volume.Fenced(r.va)
+		if r.stripped(va, l.finalizer) {
+			r.intent, fresh = false, true
+		}
 		r.va = va
 	}
 	if !volume.Fenced(va) {
@@ -154,23 +179,40 @@ func (l *ledger) observe(va *storagev1.VolumeAttachment, res resolution) (fresh 
 	if r.resolved && !r.intent && hasFinalizer(va.Finalizers, l.finalizer) {
 		l.inherit(r, res.exclusive || !res.ok)
 	}
-	return fresh
+	r.durable = hasFinalizer(r.va.Finalizers, l.finalizer)
+	l.desire(r)
+	return fresh, foreign
+}
+
+// stripped reports whether somebody else took our finalizer off one that stays: it
+// is to be put back, or a later leader would know nothing of the volume.
+func (r *ref) stripped(now *storagev1.VolumeAttachment, finalizer string) bool {
+	return r.intent && r.durable && now.DeletionTimestamp == nil && !hasFinalizer(now.Finalizers, finalizer)
+}
+
+// desire takes over into the desired state what the VolumeAttachment wants.
+func (l *ledger) desire(r *ref) {
+	if r.resolved {
+		l.entry(r.key).want(r.va.UID, toRef(r).wanted())
+	}
 }
 
 // inherit takes over an intent that this process did not write.
 func (l *ledger) inherit(r *ref, exclusive bool) {
 	r.intent = true
 	e := l.entry(r.key)
-	before := e.state
-	e.state = Inherit(before, r.va.Status.Attached)
+	before := e.state()
+	e.become(Inherit(before, r.va.Status.Attached, r.va.DeletionTimestamp != nil))
 	e.inherited = true
+	e.proof.callEnded(e.state(), l.now())
+	e.proof.doubtful = e.proof.doubtful || !r.va.Status.Attached
 	e.exclusive = e.exclusive && before.MayHold() || exclusive
 	if before.MayHold() {
 		return
 	}
 	e.nodeID = r.va.Annotations[volume.AnnotationNodeID]
 	e.metadata = r.va.Status.AttachmentMetadata
-	e.pv = pvName(r.va)
+	e.source = sourceName(r.va)
 }
 
 // observeWrite takes in the answer to a write or a live read of a
@@ -186,6 +228,8 @@ func (l *ledger) observeWrite(va *storagev1.VolumeAttachment) {
 	if va.DeletionTimestamp != nil && len(va.Finalizers) == 0 {
 		r.gone = true
 	}
+	r.durable = hasFinalizer(va.Finalizers, l.finalizer)
+	l.desire(r)
 }
 
 // setIntent notes that our finalizer is, or may be, on the VolumeAttachment.
@@ -205,6 +249,7 @@ func (l *ledger) vanished(uid types.UID) {
 	defer l.mu.Unlock()
 	if r, ok := l.refs[uid]; ok {
 		r.gone = true
+		l.desire(r)
 	}
 }
 
@@ -227,7 +272,9 @@ func (l *ledger) forget(uid types.UID) (key volume.Key, resolved bool) {
 	if !r.resolved {
 		return volume.Key{}, false
 	}
-	delete(l.entry(r.key).refs, uid)
+	e := l.entry(r.key)
+	delete(e.refs, uid)
+	e.want(uid, false)
 	l.prune(r.key)
 	return r.key, true
 }
@@ -238,106 +285,16 @@ func (l *ledger) prune(k volume.Key) {
 	if !ok {
 		return
 	}
-	if e, ok := v.keys[k.Node]; ok && len(e.refs) == 0 && e.state == Absent {
+	if e, ok := v.keys[k.Node]; ok && len(e.refs) == 0 && e.state() == Absent {
 		delete(v.keys, k.Node)
+		delete(l.byNode[k.Node], k.Handle)
+		if len(l.byNode[k.Node]) == 0 {
+			delete(l.byNode, k.Node)
+		}
 	}
 	if len(v.keys) == 0 && len(v.calls) == 0 && v.fences == 0 && len(v.forClaim) == 0 {
 		delete(l.volumes, k.Handle)
 	}
-}
-
-// lookup returns the newest version of a VolumeAttachment and its key.
-func (l *ledger) lookup(uid types.UID) (va *storagev1.VolumeAttachment, key volume.Key, resolved, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r, ok := l.refs[uid]
-	if !ok || r.gone {
-		return nil, volume.Key{}, false, false
-	}
-	return r.va, r.key, r.resolved, true
-}
-
-// pvOf names the PersistentVolume that a call for the key goes by: that of who
-// wants it, else of whoever names it, else that of the last publish.
-func (l *ledger) pvOf(k volume.Key) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	v, ok := l.volumes[k.Handle]
-	if !ok || v.keys[k.Node] == nil {
-		return ""
-	}
-	e := v.keys[k.Node]
-	name := ""
-	for _, r := range sorted(e.refs) {
-		if toRef(r).wanted() {
-			return pvName(r.va)
-		}
-		if name == "" {
-			name = pvName(r.va)
-		}
-	}
-	if name == "" {
-		return e.pv
-	}
-	return name
-}
-
-// pvsOf names all PersistentVolumes that the key has to do with.
-func (l *ledger) pvsOf(k volume.Key) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	v, ok := l.volumes[k.Handle]
-	if !ok || v.keys[k.Node] == nil {
-		return nil
-	}
-	e := v.keys[k.Node]
-	names := []string{e.pv}
-	for _, r := range e.refs {
-		names = append(names, pvName(r.va))
-	}
-	return names
-}
-
-// usersOf lists the VolumeAttachments that name a PersistentVolume.
-func (l *ledger) usersOf(pv string) []types.UID {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var uids []types.UID
-	for uid, r := range l.byPV[pv] {
-		if !r.gone {
-			uids = append(uids, uid)
-		}
-	}
-	return uids
-}
-
-// firstTold reports whether the message was not the last one said of the
-// VolumeAttachment, and notes it.
-func (l *ledger) firstTold(uid types.UID, message string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r, ok := l.refs[uid]
-	if !ok || r.told == message {
-		return false
-	}
-	r.told = message
-	return true
-}
-
-// keysWhere lists the keys for which f holds. It looks at all of them: it is
-// for rare events of a node.
-func (l *ledger) keysWhere(f func(volume.Key, State) bool) []volume.Key {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var keys []volume.Key
-	for h, v := range l.volumes {
-		for node, e := range v.keys {
-			if k := (volume.Key{Handle: h, Node: node}); f(k, e.state) {
-				keys = append(keys, k)
-			}
-		}
-	}
-	return keys
 }
 
 func toRef(r *ref) Ref {
@@ -346,6 +303,7 @@ func toRef(r *ref) Ref {
 		Deleting:  r.gone || r.va.DeletionTimestamp != nil,
 		Fenced:    volume.Fenced(r.va),
 		Intent:    r.intent && !r.gone,
+		Durable:   r.durable && !r.gone,
 		Committed: r.va.Status.Attached,
 	}
 }

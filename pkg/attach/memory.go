@@ -13,7 +13,7 @@ const fencedMemory = 10 * time.Minute
 
 // fade forgets a fenced key in time, and returns how long that is still to take.
 func (l *ledger) fade(k volume.Key, e *keyEntry, now time.Time) time.Duration {
-	if e.state != Fenced || len(e.refs) > 0 {
+	if e.state() != Fenced || len(e.refs) > 0 {
 		return 0
 	}
 	if e.leftAt.IsZero() {
@@ -21,7 +21,7 @@ func (l *ledger) fade(k volume.Key, e *keyEntry, now time.Time) time.Duration {
 	}
 	left := e.leftAt.Add(fencedMemory).Sub(now)
 	if left <= 0 {
-		e.state = Absent
+		e.become(Absent)
 		l.prune(k)
 	}
 	return left

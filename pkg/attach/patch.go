@@ -53,7 +53,7 @@ func (c *Controller) patchVA(ctx context.Context, va *storagev1.VolumeAttachment
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	got, err := c.cfg.Client.StorageV1().VolumeAttachments().Patch(ctx, va.Name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
+	got, err := c.cfg.Client.StorageV1().VolumeAttachments().Patch(ctx, va.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, subresources...)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +75,7 @@ func (c *Controller) writeIntent(ctx context.Context, va *storagev1.VolumeAttach
 	if err != nil {
 		if !had && refusedWrite(err) {
 			c.ledger.setIntent(va.UID, false)
+			c.suspect(va) // whoever was faster
 		}
 		return nil, fmt.Errorf("writing finalizer and node ID: %w", err)
 	}
@@ -138,6 +139,6 @@ func (c *Controller) patchPVFinalizers(ctx context.Context, pv *v1.PersistentVol
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	_, err = c.cfg.Client.CoreV1().PersistentVolumes().Patch(ctx, pv.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	_, err = c.cfg.Client.CoreV1().PersistentVolumes().Patch(ctx, pv.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
 	return err
 }

@@ -14,9 +14,9 @@ import (
 )
 
 var (
-	// errChanged: a live read shows another picture than the decision was made
-	// by; the ledger has it now, and it is decided anew.
-	errChanged = errors.New("the VolumeAttachment has changed")
+	// errChanged: there is another picture by now than the decision was made by;
+	// ledger and listers have it, and it is decided anew.
+	errChanged = errors.New("the VolumeAttachment or its node has changed")
 	// errHeld: the Node is held, and the informer does not know it yet.
 	errHeld = errors.New("the Node is held for this volume")
 )
@@ -31,9 +31,15 @@ func (c *Controller) publish(ctx context.Context, cl *claim) error {
 	if err != nil {
 		return err
 	}
+	if c.resolveUsers(pv) {
+		return errChanged
+	}
 	nodeID, err := c.nodeID(s.key.Node)
 	if err != nil {
 		return err
+	}
+	if nodeID != s.facts.nodeID {
+		return errChanged // another one than the decision was made by, which may forbid it
 	}
 	req, err := c.publishRequest(ctx, pv, nodeID)
 	if err != nil {
@@ -46,7 +52,7 @@ func (c *Controller) publish(ctx context.Context, cl *claim) error {
 	if err != nil {
 		return err
 	}
-	metadata, err := c.callPublish(ctx, cl, pv, req)
+	metadata, err := c.callPublish(ctx, cl, req)
 	if err != nil {
 		return err
 	}
@@ -58,9 +64,9 @@ func (c *Controller) publish(ctx context.Context, cl *claim) error {
 
 // attachablePV is the PersistentVolume of a VolumeAttachment that is to be attached.
 func (c *Controller) attachablePV(s step) (*v1.PersistentVolume, error) {
-	pv, err := c.pvs.Get(pvName(s.va))
+	pv, err := c.sourceOf(s.va)
 	if err != nil {
-		return nil, fmt.Errorf("reading PersistentVolume: %w", err)
+		return nil, fmt.Errorf("reading what is to be attached: %w", err)
 	}
 	if err := c.ours(pv); err != nil {
 		return nil, err
@@ -74,10 +80,28 @@ func (c *Controller) attachablePV(s step) (*v1.PersistentVolume, error) {
 	return pv, nil
 }
 
+// resolveUsers takes in the VolumeAttachments of a PersistentVolume that came
+// before it did: one of them may have the volume on another node. It reports
+// whether there were any.
+func (c *Controller) resolveUsers(pv *v1.PersistentVolume) (found bool) {
+	for _, uid := range c.ledger.usersOf(pv.Name) {
+		va, _, resolved, ok := c.ledger.lookup(uid)
+		if !ok || resolved {
+			continue
+		}
+		if res, err := c.resolve(va); err == nil {
+			c.ledger.observe(va, res)
+			c.enqueue(item{key: res.key}, true)
+			found = true
+		}
+	}
+	return found
+}
+
 // protectPV keeps the PersistentVolume, and with it handle and secret, for as
 // long as a VolumeAttachment may need it.
 func (c *Controller) protectPV(ctx context.Context, pv *v1.PersistentVolume) error {
-	if hasFinalizer(pv.Finalizers, c.finalizer) {
+	if isInline(pv) || hasFinalizer(pv.Finalizers, c.finalizer) {
 		return nil
 	}
 	err := c.patchPVFinalizers(ctx, pv, append(append([]string{}, pv.Finalizers...), c.finalizer))
@@ -141,18 +165,18 @@ func (c *Controller) intend(ctx context.Context, s step, nodeID string) (*storag
 
 // callPublish makes the call and notes in the ledger what it left behind. The
 // publish context is the driver's answer.
-func (c *Controller) callPublish(ctx context.Context, cl *claim, pv *v1.PersistentVolume, req *csi.ControllerPublishVolumeRequest) (map[string]string, error) {
+func (c *Controller) callPublish(ctx context.Context, cl *claim, req *csi.ControllerPublishVolumeRequest) (map[string]string, error) {
 	call, ended, err := c.startCall(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer ended()
 	cl.begin(Publishing, func(e *keyEntry) {
-		e.nodeID, e.pv, e.exclusive = req.NodeId, pv.Name, e.exclusive || cl.step.facts.exclusive
+		e.nodeID, e.source, e.exclusive = req.NodeId, sourceName(cl.step.va), e.exclusive || cl.step.facts.exclusive
 	})
 	resp, err := c.cfg.Driver.ControllerPublish(call, req)
 	outcome := volume.OutcomeOf(err)
-	cl.end(AfterPublish(cl.before, outcome), resp.GetPublishContext())
+	cl.end(AfterPublish(cl.before, outcome), resp.GetPublishContext(), func(p *proof) { p.published(outcome) })
 	c.metrics.operation("publish", outcome)
 	if err != nil {
 		return nil, fmt.Errorf("publishing volume: %w", err)

@@ -6,35 +6,46 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	csitranslation "k8s.io/csi-translation-lib"
 	"k8s.io/klog/v2"
 )
 
 var getOptions = metav1.GetOptions{}
 
-// leaving reports whether the PersistentVolume only waits for our finalizer.
+// annMigratedTo is Kubernetes' word that an in-tree plugin's volume is the CSI
+// driver's business.
+const annMigratedTo = "pv.kubernetes.io/migrated-to"
+
+// leaving reports whether our finalizer is to come off: the PersistentVolume is
+// being deleted, or its in-tree plugin has taken it back, by which nobody would
+// be left to do it.
 func (c *Controller) leaving(pv *v1.PersistentVolume) bool {
-	return pv.DeletionTimestamp != nil && hasFinalizer(pv.Finalizers, c.finalizer)
+	if !hasFinalizer(pv.Finalizers, c.finalizer) {
+		return false
+	}
+	takenBack := pv.Annotations[annMigratedTo] != c.cfg.DriverName && csitranslation.New().IsPVMigratable(pv)
+	return pv.DeletionTimestamp != nil || takenBack
 }
 
-// workPV takes our finalizer off a PersistentVolume that is being deleted, once
-// no VolumeAttachment names it. The deletion of the last one brings it back.
-func (c *Controller) workPV(ctx context.Context, l *lane, it item) {
+// workPV takes our finalizer off a PersistentVolume that is leaving, once no
+// VolumeAttachment names it. The deletion of the last one brings it back.
+func (c *Controller) workPV(ctx context.Context, it item) {
 	pv, err := c.pvs.Get(it.pv)
 	if apierrors.IsNotFound(err) || err == nil && (!c.leaving(pv) || len(c.ledger.usersOf(it.pv)) > 0) {
-		l.forget(it)
+		c.lanes.forget(it)
 		return
 	}
 	if err == nil {
 		err = c.unprotectPV(ctx, pv)
 	}
 	if err == nil || apierrors.IsNotFound(err) {
-		l.forget(it)
+		c.lanes.forget(it)
 		return
 	}
 	if !apierrors.IsConflict(err) && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Failed to remove the finalizer of a PersistentVolume", "persistentVolume", klog.KObj(pv))
 	}
-	l.retry(it)
+	c.lanes.fail(c.lanes.detach, it, c.cfg.RetryIntervalMax)
 }
 
 // unprotectPV patches the cached version and, where that has changed, the live

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ var genAct = rapid.Custom(func(t *rapid.T) act {
 	return act{
 		what: rapid.SampledFrom([]string{
 			"create", "create", "create", "delete", "delete", "fence", "fault", "fault", "heal", "apifault", "restart",
-			"wait", "wait", "wait", "node gone", "node back", "strip", "touch", "hold", "lift",
+			"wait", "wait", "wait", "node gone", "node back", "strip", "touch", "hold", "lift", "lose", "list fault",
 		}).Draw(t, "what"),
 		pv:   rapid.SampledFrom([]string{"a", "shared"}).Draw(t, "pv"),
 		node: rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(t, "node"),
@@ -97,6 +98,25 @@ func (m *machine) do(a act) {
 		m.tryHold(a.node, volume.Handle("h-"+a.pv))
 	case "lift":
 		m.tryHold(a.node)
+	case "lose":
+		m.lose(a)
+	case "list fault":
+		m.driver.setList(listFaults[a.nth%len(listFaults)])
+	}
+}
+
+// listFaults are lists that are no use: a failed one, one that tells of nothing,
+// and one with IDs of another form. The last is none at all.
+var listFaults = []func(context.Context, publications) (publications, error){
+	func(context.Context, publications) (publications, error) { return nil, errTimeout },
+	func(context.Context, publications) (publications, error) { return publications{}, nil },
+	nil,
+}
+
+// lose lets the storage forget a publication by itself.
+func (m *machine) lose(a act) {
+	if attachment := m.api.va(a.va()); attachment != nil {
+		m.driver.alter("unpublish", "h-"+a.pv, attachment.Annotations[volume.AnnotationNodeID])
 	}
 }
 
@@ -152,6 +172,9 @@ func (m *machine) startFence(a act) {
 		return
 	}
 	attachment := m.record(a.va())
+	if attachment == nil {
+		return // it went meanwhile
+	}
 	c, done := m.c, make(chan struct{})
 	m.pending = append(m.pending, done)
 	go func() {
@@ -174,7 +197,7 @@ func (m *machine) startFence(a act) {
 
 // check holds at any time.
 func (m *machine) check() error {
-	if err := m.driver.check(); err != nil {
+	if err := errors.Join(m.driver.check(), m.c.ledger.checkWorld()); err != nil {
 		return err
 	}
 	m.driver.mu.Lock()
@@ -188,6 +211,7 @@ func (m *machine) check() error {
 // heal ends all faults and lets everything come to rest.
 func (m *machine) heal() {
 	m.driver.set(healthy)
+	m.driver.setList(nil)
 	m.api.setFault(nil)
 	for _, n := range []string{"n1", "n2", "n3"} {
 		m.nodeBack(n, "-last")
@@ -247,7 +271,7 @@ func (m *machine) checkVolume(pv string) error {
 func runScript(t *testing.T, script []act) (calls string, err error) {
 	synctest.Test(t, func(*testing.T) {
 		objs := objects(rwo("a"), pv("shared", v1.ReadWriteMany), node("n1"), node("n2"), node("n3"))
-		m := &machine{rig: newRig(newFakeDriver("h-a"), objs...)}
+		m := &machine{rig: comparing(newFakeDriver("h-a"), func(cfg *Config) { cfg.DetachOrphans = true }, objs...)}
 		m.start()
 		defer func() { m.stop() }()
 		for _, a := range script {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/kubernetes-csi/csi-lib-utils/accessmodes"
@@ -15,17 +16,17 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
+// errNoSecret: without it the driver cannot be called.
+var errNoSecret = errors.New("the secret does not exist")
+
+// secretRetryMax is the longest pause before a secret that was missing is looked
+// for again.
+const secretRetryMax = 30 * time.Second
+
 // resolve tells which volume on which node a VolumeAttachment speaks of. The
 // error is for people: nothing but a change of the PersistentVolume mends it.
 func (c *Controller) resolve(va *storagev1.VolumeAttachment) (resolution, error) {
-	src := va.Spec.Source
-	switch {
-	case src.PersistentVolumeName != nil && src.InlineVolumeSpec != nil, src.PersistentVolumeName == nil && src.InlineVolumeSpec == nil:
-		return resolution{}, errors.New("spec.source must name exactly one of persistentVolumeName and inlineVolumeSpec")
-	case src.InlineVolumeSpec != nil:
-		return resolution{}, errors.New("spec.source.inlineVolumeSpec is for migrated in-tree volumes, which are not supported: use a PersistentVolume")
-	}
-	pv, err := c.pvs.Get(*src.PersistentVolumeName)
+	pv, err := c.sourceOf(va)
 	recorded := volume.Handle(va.Annotations[AnnotationHandle])
 	switch {
 	case recorded != "" && hasFinalizer(va.Finalizers, c.finalizer):
@@ -34,9 +35,9 @@ func (c *Controller) resolve(va *storagev1.VolumeAttachment) (resolution, error)
 		exclusive := err != nil || pv.Spec.CSI == nil || pv.Spec.CSI.VolumeHandle != string(recorded) || volume.Exclusive(pv)
 		return resolution{ok: true, exclusive: exclusive, key: volume.Key{Handle: recorded, Node: va.Spec.NodeName}}, nil //nolint:nilerr // see above
 	case apierrors.IsNotFound(err):
-		return resolution{}, fmt.Errorf("PersistentVolume %s does not exist", *src.PersistentVolumeName)
+		return resolution{}, fmt.Errorf("PersistentVolume %s does not exist", pvName(va))
 	case err != nil:
-		return resolution{}, fmt.Errorf("reading PersistentVolume %s: %w", *src.PersistentVolumeName, err)
+		return resolution{}, err
 	}
 	if err := c.ours(pv); err != nil {
 		return resolution{}, err
@@ -61,8 +62,8 @@ func (c *Controller) ours(pv *v1.PersistentVolume) error {
 // facts reads from the listers what a decision about the key depends on.
 func (c *Controller) facts(k volume.Key) facts {
 	f := facts{shared: map[string]bool{}}
-	for _, name := range c.ledger.pvsOf(k) {
-		pv, err := c.pvs.Get(name)
+	for _, name := range c.ledger.sourcesOf(k) {
+		pv, err := c.source(name)
 		f.shared[name] = err == nil && pv.Spec.CSI != nil && pv.Spec.CSI.VolumeHandle == string(k.Handle) && !volume.Exclusive(pv)
 	}
 	f.nodeID, _ = c.nodeID(k.Node)
@@ -158,7 +159,10 @@ func (c *Controller) secrets(ctx context.Context, pv *v1.PersistentVolume) (map[
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	secret, err := c.cfg.Client.CoreV1().Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("%w: make %s/%s, which the PersistentVolume names for the driver", errNoSecret, ref.Namespace, ref.Name)
+	case err != nil:
 		return nil, fmt.Errorf("reading secret %s/%s for the driver: %w", ref.Namespace, ref.Name, err)
 	}
 	data := make(map[string]string, len(secret.Data))

@@ -53,7 +53,7 @@ func TestHoldOff(t *testing.T) {
 
 // kk#77324, kk#94912: a volume that was published just before the process died
 // is found by its finalizer, and detached.
-func TestKilledBetweenPublishAndCommit(t *testing.T) {
+func TestKK77324_KilledBetweenPublishAndCommit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := newRig(newFakeDriver("h-a"), objects(rwo("a"), node("n1"), node("n2"))...)
 		r.api.setFault(func(_, sub string) (error, error) {

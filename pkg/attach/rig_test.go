@@ -28,9 +28,13 @@ type rig struct {
 	driver *fakeDriver
 	events *record.FakeRecorder
 	config func(*Config)
+	// logger gets what the controller logs; none if zero.
+	logger klog.Logger
 
 	c    *Controller
 	stop func()
+	// done has what Run returned.
+	done chan error
 }
 
 func newRig(driver *fakeDriver, objs ...runtime.Object) *rig {
@@ -39,7 +43,7 @@ func newRig(driver *fakeDriver, objs ...runtime.Object) *rig {
 
 // start runs a controller, which is a new process or a new leader.
 func (r *rig) start() {
-	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), r.logger))
 	factory := informers.NewSharedInformerFactory(r.api, 0)
 	cfg := Config{DriverName: testDriver, Driver: r.driver, Client: r.api, Informers: factory, Recorder: r.events, HoldOff: 15 * time.Second}
 	if r.config != nil {
@@ -50,7 +54,7 @@ func (r *rig) start() {
 	factory.Start(ctx.Done())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
-	r.c = c
+	r.c, r.done = c, done
 	r.stop = func() {
 		cancel()
 		must(<-done)

@@ -29,6 +29,9 @@ const (
 	ReasonWaitingForDetach = "WaitingForDetach"
 	ReasonNodeHeld         = "NodeHeld"
 	ReasonNodeIDUnknown    = "NodeIDUnknown"
+	ReasonContradiction    = "DriverContradictsItself"
+	// ReasonOrphaned is on the PersistentVolume.
+	ReasonOrphaned = "PublishedForNobody"
 )
 
 // cut makes a message fit for the API: valid UTF-8, at most maxMessage bytes,
@@ -73,24 +76,28 @@ func sameError(a, b *storagev1.VolumeError) bool {
 }
 
 // report shows an error in the VolumeAttachment's status and as an event, once
-// for as long as it stays the same. It tells whether it was news.
-func (c *Controller) report(ctx context.Context, va *storagev1.VolumeAttachment, detach bool, err error) (news bool) {
+// for as long as it stays the same. It tells whether it was news, and why it could
+// not be written.
+func (c *Controller) report(ctx context.Context, va *storagev1.VolumeAttachment, detach bool, err error) (news bool, unwritten error) {
 	verr := volumeError(metav1.NewTime(c.cfg.Clock.Now()), err)
 	field, reason, known := "attachError", ReasonAttachFailed, va.Status.AttachError
 	if detach {
 		field, reason, known = "detachError", ReasonDetachFailed, va.Status.DetachError
 	}
-	if sameError(known, verr) || c.mayAct() != nil {
-		return false
+	if sameError(known, verr) || !c.cfg.IsLeader() {
+		return false, nil
 	}
 	c.tell(va, v1.EventTypeWarning, reason, verr.Message)
 	// A null code takes away one of an earlier error, which a merge would keep.
 	patch := object{"time": verr.Time, "message": verr.Message, "errorCode": verr.ErrorCode}
-	_, perr := c.patchVA(ctx, va, false, nil, object{field: patch}, "status")
-	if perr != nil && !apierrors.IsNotFound(perr) && !apierrors.IsConflict(perr) {
-		klog.FromContext(ctx).Error(perr, "Failed to show an error in the status", "volumeAttachment", klog.KObj(va), "error", verr.Message)
+	_, unwritten = c.patchVA(ctx, va, false, nil, object{field: patch}, "status")
+	if apierrors.IsNotFound(unwritten) || apierrors.IsConflict(unwritten) {
+		return true, nil // another one, or none: nobody is to be told
 	}
-	return true
+	if unwritten != nil {
+		klog.FromContext(ctx).Error(unwritten, "Failed to show an error in the status", "volumeAttachment", klog.KObj(va), "error", verr.Message)
+	}
+	return true, unwritten
 }
 
 // recordError says why a VolumeAttachment with a fence record is not attached,

@@ -51,6 +51,8 @@ type Ref struct {
 	Fenced bool
 	// Intent: it carries our finalizer, or may, since a write of it got no answer.
 	Intent bool
+	// Durable: it was seen with our finalizer.
+	Durable bool
 	// Committed: status.attached is true.
 	Committed bool
 	// Exclusive: its PersistentVolume may be on one node only. Another one of
@@ -143,12 +145,15 @@ func Decide(v View) Action {
 		return Action{Kind: AwaitCall}
 	}
 	var wanted, leaving []Ref
-	keeper, fenced, kept := false, false, types.UID("")
+	keeper, fenced, kept, stripped := false, false, types.UID(""), types.UID("")
 	for _, r := range v.Refs {
 		switch {
 		case r.wanted():
 			wanted = append(wanted, r)
-			keeper = keeper || r.Intent
+			keeper = keeper || r.Intent && r.Durable
+			if r.Committed && !r.Intent {
+				stripped = r.UID
+			}
 		case r.Deleting && r.Intent:
 			leaving = append(leaving, r)
 		case r.Fenced && !r.Deleting:
@@ -157,6 +162,11 @@ func Decide(v View) Action {
 				kept = r.UID
 			}
 		}
+	}
+	// One that is in use, and says no longer durably that it is: that comes first,
+	// since for want of a finalizer nothing is unpublished under its pods.
+	if stripped != "" && !keeper && v.State == Attached {
+		return Action{Kind: Commit, UID: stripped}
 	}
 	if len(leaving) > 0 {
 		return decideLeaving(v, leaving[0], keeper)
@@ -281,13 +291,32 @@ func AfterUnpublish(before State, o volume.Outcome, fenced bool) State {
 	}
 }
 
-// Inherit is the state after a VolumeAttachment was seen with our finalizer
-// that this process did not write: a former leader's or another process's.
-func Inherit(before State, committed bool) State {
+// AfterAbsence is the state once the driver has said twice in a row, each time
+// asked after the last call for the key had ended, that the node does not have the
+// volume. answered tells that this call was an unpublish to which the driver gave
+// an answer, though an error, and that no publish before it is in doubt: then
+// nothing is on its way any more that could put the volume there.
+func AfterAbsence(before State, answered bool) State {
 	switch {
+	case before == Attached:
+		return Uncertain
+	case before == Uncertain && answered:
+		return Absent
+	default:
+		return before
+	}
+}
+
+// Inherit is the state after a VolumeAttachment was seen with our finalizer
+// that this process did not write: a former leader's or another process's. Of one
+// that is being deleted that one may have begun to unpublish the volume.
+func Inherit(before State, committed, deleting bool) State {
+	switch {
+	case before == Attached && deleting:
+		return Uncertain
 	case before.MayHold():
 		return before
-	case committed:
+	case committed && !deleting:
 		return Attached
 	default:
 		return Uncertain

@@ -15,15 +15,15 @@ type place struct {
 	there                                       bool
 }
 
-// world is one exclusive volume and two nodes. It is comparable, so that the
+// smallWorld is one exclusive volume and two nodes. It is comparable, so that the
 // search knows where it has been.
-type world [2]place
+type smallWorld [2]place
 
-func (w world) view(n int, exclusive bool) View {
+func (w smallWorld) view(n int, exclusive bool) View {
 	p, o := w[n], w[1-n]
 	v := View{State: p.state, Exclusive: exclusive, Others: []Other{{Node: fmt.Sprint(1 - n), State: o.state, Exclusive: exclusive}}}
 	if p.exists {
-		v.Refs = []Ref{{UID: "u", Deleting: p.deleting, Fenced: p.fenced, Intent: p.intent, Committed: p.committed, Exclusive: exclusive}}
+		v.Refs = []Ref{{UID: "u", Deleting: p.deleting, Fenced: p.fenced, Intent: p.intent, Durable: p.intent, Committed: p.committed, Exclusive: exclusive}}
 	}
 	return v
 }
@@ -45,22 +45,22 @@ var replies = []reply{
 
 type successor struct {
 	what string
-	w    world
+	w    smallWorld
 }
 
 // restart is a new process: the ledger from the API alone.
-func (w world) restart() world {
+func (w smallWorld) restart() smallWorld {
 	for n := range w {
 		w[n].state = Absent
 		if w[n].exists && w[n].intent {
-			w[n].state = Inherit(Absent, w[n].committed)
+			w[n].state = Inherit(Absent, w[n].committed, w[n].deleting)
 		}
 	}
 	return w
 }
 
 // users lists what people, kube-controller-manager and hacontroller may do.
-func (w world) users() []successor {
+func (w smallWorld) users() []successor {
 	var out []successor
 	for n := range w {
 		p := w[n]
@@ -85,8 +85,22 @@ func (w world) users() []successor {
 	return append(out, successor{"restart", w.restart()})
 }
 
+// absences are lists of an honest driver, twice in a row.
+func (w smallWorld) absences() []successor {
+	var out []successor
+	for n := range w {
+		for _, answered := range []bool{true, false} {
+			if next := w; !w[n].there {
+				next[n].state = AfterAbsence(w[n].state, answered)
+				out = append(out, successor{fmt.Sprintf("absent %d", n), next})
+			}
+		}
+	}
+	return out
+}
+
 // unpublish lists what an unpublish on n may end in, a crash after it included.
-func (w world) unpublish(n int, fenced bool) []successor {
+func (w smallWorld) unpublish(n int, fenced bool) []successor {
 	var out []successor
 	for _, r := range replies {
 		next := w
@@ -101,7 +115,7 @@ func (w world) unpublish(n int, fenced bool) []successor {
 
 // step lists what the controller's next step on n may end in, and fails the
 // test where a step is taken that must never be.
-func (w world) step(t *testing.T, n int, exclusive bool) []successor {
+func (w smallWorld) step(t *testing.T, n int, exclusive bool) []successor {
 	t.Helper()
 	a := Decide(w.view(n, exclusive))
 	p := w[n]
@@ -150,7 +164,7 @@ func (w world) step(t *testing.T, n int, exclusive bool) []successor {
 }
 
 // fence lists what a Fence on n may end in.
-func (w world) fence(n int) []successor {
+func (w smallWorld) fence(n int) []successor {
 	if p := w[n]; !p.exists || !p.fenced || p.deleting || p.state == Fenced {
 		return nil
 	}
@@ -158,7 +172,7 @@ func (w world) fence(n int) []successor {
 }
 
 // settle lets a healthy driver, and hacontroller, finish what there is to do.
-func (w world) settle(t *testing.T, exclusive bool) world {
+func (w smallWorld) settle(t *testing.T, exclusive bool) smallWorld {
 	t.Helper()
 	for range 20 {
 		moved := false
@@ -180,7 +194,7 @@ func (w world) settle(t *testing.T, exclusive bool) world {
 }
 
 // checkRest asserts what holds once nothing is left to do.
-func checkRest(t *testing.T, from, w world, exclusive bool) {
+func checkRest(t *testing.T, from, w smallWorld, exclusive bool) {
 	t.Helper()
 	waiting := 0
 	for n := range w {
@@ -210,9 +224,9 @@ func checkRest(t *testing.T, from, w world, exclusive bool) {
 func TestTransitionsExhaustively(t *testing.T) {
 	for _, exclusive := range []bool{true, false} {
 		t.Run(fmt.Sprintf("exclusive=%v", exclusive), func(t *testing.T) {
-			start := world{{state: Absent}, {state: Absent}}
-			seen := map[world]bool{start: true}
-			queue := []world{start}
+			start := smallWorld{{state: Absent}, {state: Absent}}
+			seen := map[smallWorld]bool{start: true}
+			queue := []smallWorld{start}
 			for len(queue) > 0 {
 				w := queue[0]
 				queue = queue[1:]
@@ -220,7 +234,7 @@ func TestTransitionsExhaustively(t *testing.T) {
 					t.Fatalf("W1: on both nodes: %+v", w)
 				}
 				checkRest(t, w, w.settle(t, exclusive), exclusive)
-				next := w.users()
+				next := append(w.users(), w.absences()...)
 				for n := range w {
 					next = append(next, w.step(t, n, exclusive)...)
 					next = append(next, w.fence(n)...)
@@ -241,10 +255,11 @@ func TestTransitionsExhaustively(t *testing.T) {
 }
 
 func TestDecide(t *testing.T) {
-	live := Ref{UID: "a", Intent: true, Committed: true}
+	live := Ref{UID: "a", Intent: true, Durable: true, Committed: true}
 	fresh := Ref{UID: "b"}
 	leaving := Ref{UID: "c", Intent: true, Deleting: true}
 	fenced := Ref{UID: "d", Intent: true, Fenced: true, Committed: true}
+	stripped := Ref{UID: "i", Committed: true}
 	alone := Ref{UID: "f", Exclusive: true}
 	sharing := func(s State) []Other { return []Other{{Node: "n2", State: s}} }
 	elsewhere := func(s State) []Other { return []Other{{Node: "n2", State: s, Exclusive: true}} }
@@ -261,6 +276,9 @@ func TestDecide(t *testing.T) {
 		{"the last one leaves by a call", View{State: Attached, Refs: []Ref{leaving}}, Action{Kind: Unpublish, UID: "c"}},
 		{"one of two leaves without a call", View{State: Attached, Refs: []Ref{live, leaving}}, Action{Kind: Release, UID: "c"}},
 		{"one that has said nothing durable keeps nothing", View{State: Attached, Refs: []Ref{fresh, leaving}}, Action{Kind: Unpublish, UID: "c"}},
+		{"one in use without our finalizer gets it again", View{State: Attached, Refs: []Ref{stripped}}, Action{Kind: Commit, UID: "i"}},
+		{"even under another ID", View{State: Attached, NodeIDChanged: true, Refs: []Ref{stripped}}, Action{Kind: Commit, UID: "i"}},
+		{"even before another one goes", View{State: Attached, Refs: []Ref{leaving, stripped}}, Action{Kind: Commit, UID: "i"}},
 		{"refused is unpublished before it is released", View{State: Refused, Refs: []Ref{leaving}}, Action{Kind: Unpublish, UID: "c"}},
 		{"unpublished is released", View{State: Absent, Refs: []Ref{leaving}}, Action{Kind: Release, UID: "c"}},
 		{"an acknowledged fence needs no second call", View{State: Fenced, Refs: []Ref{leaving}}, Action{Kind: Release, UID: "c"}},
@@ -309,8 +327,16 @@ func TestOutcomes(t *testing.T) {
 		{AfterUnpublish(Attached, volume.OutcomeFinal, false), Uncertain},
 		{AfterUnpublish(Refused, volume.OutcomeFinal, false), Refused},
 		{AfterUnpublish(Uncertain, volume.OutcomeOK, true), Fenced},
-		{Inherit(Fenced, false), Uncertain},
-		{Inherit(Attached, false), Attached},
+		{AfterAbsence(Attached, true), Uncertain},
+		{AfterAbsence(Uncertain, true), Absent},
+		{AfterAbsence(Uncertain, false), Uncertain},
+		{AfterAbsence(Fenced, true), Fenced},
+		{AfterAbsence(Refused, true), Refused},
+		{Inherit(Fenced, false, false), Uncertain},
+		{Inherit(Attached, false, false), Attached},
+		{Inherit(Attached, true, true), Uncertain},
+		{Inherit(Absent, true, false), Attached},
+		{Inherit(Absent, true, true), Uncertain},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("got %s, want %s", tc.got, tc.want)

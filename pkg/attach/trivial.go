@@ -11,13 +11,13 @@ import (
 
 // workTrivial is for a driver that has nothing to publish: the VolumeAttachment
 // is attached because it exists, and a finalizer of an older setup comes off.
-func (c *Controller) workTrivial(ctx context.Context, l *lane, it item, va *storagev1.VolumeAttachment) {
+func (c *Controller) workTrivial(ctx context.Context, it item, va *storagev1.VolumeAttachment) {
 	err := c.trivial(ctx, va)
 	switch {
 	case err == nil:
-		l.forget(it)
+		c.lanes.forget(it)
 	case isNotFoundVA(err):
-		l.forget(it)
+		c.lanes.forget(it)
 		c.ledger.vanished(va.UID)
 	default:
 		if apierrors.IsConflict(err) {
@@ -25,7 +25,7 @@ func (c *Controller) workTrivial(ctx context.Context, l *lane, it item, va *stor
 		} else {
 			klog.FromContext(ctx).Error(err, "Failed to mark a VolumeAttachment", "volumeAttachment", klog.KObj(va))
 		}
-		l.retry(it)
+		c.lanes.fail(c.lanes.attach, it, c.cfg.RetryIntervalMax)
 	}
 }
 

@@ -40,11 +40,11 @@ func (c *Controller) unpublish(ctx context.Context, cl *claim) error {
 	_, err = c.cfg.Driver.ControllerUnpublish(call, req)
 	outcome := volume.OutcomeOf(err)
 	after := AfterUnpublish(cl.before, outcome, s.fenced)
-	if after.MayHold() {
-		cl.end(after, s.metadata)
-	} else {
-		cl.end(after, nil)
+	metadata := s.metadata
+	if !after.MayHold() {
+		metadata = nil
 	}
+	cl.end(after, metadata, func(p *proof) { p.unpublished(err) })
 	c.metrics.operation("unpublish", outcome)
 	if err != nil {
 		return fmt.Errorf("unpublishing volume: %w", err)
@@ -55,13 +55,13 @@ func (c *Controller) unpublish(ctx context.Context, cl *claim) error {
 // unpublishSecrets fills in the secret that the PersistentVolume names. Where
 // the PersistentVolume is gone, the driver has to do without.
 func (c *Controller) unpublishSecrets(ctx context.Context, k volume.Key, req *csi.ControllerUnpublishVolumeRequest) error {
-	name := c.ledger.pvOf(k)
-	pv, err := c.pvs.Get(name)
+	name := c.ledger.sourceFor(k)
+	pv, err := c.source(name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("reading PersistentVolume %s: %w", name, err)
+		return fmt.Errorf("reading volume %s: %w", name, err)
 	case pv.Spec.CSI == nil || pv.Spec.CSI.VolumeHandle != string(k.Handle):
 		return nil
 	}
@@ -87,8 +87,8 @@ func (c *Controller) letGo(ctx context.Context, cl *claim) error {
 		}
 		va = got
 	}
-	c.ledger.setIntent(va.UID, false)
 	if len(va.Finalizers) == 0 {
+		c.ledger.setIntent(va.UID, false)
 		c.ledger.vanished(va.UID)
 		return nil
 	}
@@ -96,5 +96,7 @@ func (c *Controller) letGo(ctx context.Context, cl *claim) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("the volume is detached, but writing so failed: %w", err)
 	}
+	// Not before: it is what brings the status here again after a failure.
+	c.ledger.setIntent(va.UID, false)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
@@ -34,24 +35,27 @@ func (c *Controller) worker(ctx context.Context, l *lane) {
 // one bad object must not stop the others.
 func (c *Controller) process(ctx context.Context, l *lane, it item) {
 	defer l.done(it)
-	defer func() {
-		if r := recover(); r != nil {
-			c.metrics.panicked()
-			klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", r), "Work on an item panicked", "lane", l.name, "stack", string(debug.Stack()))
-			l.retry(it)
-		}
-	}()
+	defer c.recovered(ctx, "working on an item", func() { c.lanes.fail(l, it, c.cfg.RetryIntervalMax) })
 	// A lane that is shut down still hands out what it holds.
 	if ctx.Err() != nil || c.draining() {
 		return
 	}
 	switch {
 	case it.pv != "":
-		c.workPV(ctx, l, it)
+		c.workPV(ctx, it)
 	case it.uid != "":
-		c.workAttachment(ctx, l, it)
+		c.workAttachment(ctx, it)
 	default:
 		c.workKey(ctx, l, it)
+	}
+}
+
+// recovered is deferred: it catches a panic, shows it, and does what follows.
+func (c *Controller) recovered(ctx context.Context, during string, then func()) {
+	if r := recover(); r != nil {
+		c.metrics.panicked()
+		klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", r), "Panicked", "during", during, "stack", string(debug.Stack()))
+		then()
 	}
 }
 
@@ -59,7 +63,7 @@ func (c *Controller) process(ctx context.Context, l *lane, it item) {
 // to wait for, or a failure.
 func (c *Controller) workKey(ctx context.Context, l *lane, it item) {
 	for range maxSteps {
-		s, cl, handed := c.nextStep(l, it)
+		s, cl, handed := c.nextStep(ctx, l, it)
 		if handed {
 			return
 		}
@@ -69,30 +73,39 @@ func (c *Controller) workKey(ctx context.Context, l *lane, it item) {
 		}
 		err := c.carryOut(ctx, cl)
 		if err != nil && !c.mend(ctx, s, err) {
-			c.fail(ctx, l, it, s, err)
+			c.fail(ctx, it, s, err)
 			return
 		}
 		if err == nil {
-			l.forget(it)
+			c.lanes.forget(it)
 		}
 	}
-	l.retry(it)
+	c.lanes.fail(l, it, c.cfg.RetryIntervalMax)
 }
 
-// nextStep decides and claims. Work of the other lane is handed over.
-func (c *Controller) nextStep(l *lane, it item) (s step, cl *claim, handed bool) {
+// laneOf is where a step of that kind belongs.
+func (c *Controller) laneOf(k Kind) *lane {
+	if k.Detaches() {
+		return c.lanes.detach
+	}
+	return c.lanes.attach
+}
+
+// nextStep decides and claims. Work of the other lane is handed over, and so is
+// to the clock what the guard keeps back.
+func (c *Controller) nextStep(ctx context.Context, l *lane, it item) (s step, cl *claim, handed bool) {
 	s, cl = c.ledger.next(it.key, c.facts(it.key), parked{lane: l, item: it}, c.cfg.Clock.Now())
 	if cl == nil {
 		return s, nil, false
 	}
-	right := c.attachLane
-	if s.Kind.Detaches() {
-		right = c.detachLane
-	}
-	if right != l {
+	if right := c.laneOf(s.Kind); l != right && l != right.retry {
 		cl.release()
-		l.forget(it)
-		right.add(it)
+		c.lanes.add(right, it)
+		return s, nil, true
+	}
+	if wait := c.guardFor(ctx, s); wait > 0 {
+		cl.release()
+		l.addAfter(it, wait)
 		return s, nil, true
 	}
 	return s, cl, false
@@ -132,22 +145,34 @@ func (c *Controller) await(ctx context.Context, l *lane, it item, s step) {
 			klog.FromContext(ctx).Info("Waiting for a node's hold to be lifted", "volumeAttachment", klog.KObj(s.va), "volume", s.key.Handle, "node", s.key.Node)
 		}
 	case AwaitRecord:
-		l.forget(it)
 		if s.wait > 0 {
+			c.lanes.forget(it)
 			l.addAfter(it, s.wait)
 			return
 		}
-		if err := recordError(s.va); c.report(ctx, s.va, false, err) {
-			c.metrics.heldBack("record")
-			klog.FromContext(ctx).Info("A fence record keeps a volume from being attached", "volumeAttachment", klog.KObj(s.va), "volume", s.key.Handle, "node", s.key.Node, "reason", err.Error())
-		}
+		c.reportRecord(ctx, it, s)
 	case AwaitHoldOff:
 		l.addAfter(it, s.wait)
 	case Nothing:
-		l.forget(it)
+		c.lanes.forget(it)
 		if s.wait > 0 {
 			l.addAfter(it, s.wait)
 		}
+	}
+}
+
+// reportRecord shows that a fence record has kept a VolumeAttachment back for long.
+func (c *Controller) reportRecord(ctx context.Context, it item, s step) {
+	err := recordError(s.va)
+	news, unwritten := c.report(ctx, s.va, false, err)
+	if unwritten != nil {
+		c.lanes.fail(c.lanes.attach, it, c.cfg.RetryIntervalMax)
+		return
+	}
+	c.lanes.forget(it)
+	if news {
+		c.metrics.heldBack("record")
+		klog.FromContext(ctx).Info("A fence record keeps a volume from being attached", "volumeAttachment", klog.KObj(s.va), "volume", s.key.Handle, "node", s.key.Node, "reason", err.Error())
 	}
 }
 
@@ -175,26 +200,35 @@ func (c *Controller) mend(ctx context.Context, s step, err error) bool {
 }
 
 // fail backs the item off and shows the error.
-func (c *Controller) fail(ctx context.Context, l *lane, it item, s step, err error) {
-	defer l.retry(it)
+func (c *Controller) fail(ctx context.Context, it item, s step, err error) {
+	defer func() { c.lanes.fail(c.laneOf(s.Kind), it, c.retryLimit(err)) }()
 	if errors.Is(err, errNotLeader) || errors.Is(err, errDraining) || ctx.Err() != nil {
 		return
 	}
-	klog.FromContext(ctx).Error(err, "Failed to reconcile an attachment", "step", s.Kind, "volume", s.key.Handle, "node", s.key.Node, "failures", l.failed(it)+1)
-	if s.va == nil || errors.Is(err, errHeld) || c.passing(l, it, err) {
+	klog.FromContext(ctx).Error(err, "Failed to reconcile an attachment", "step", s.Kind, "volume", s.key.Handle, "node", s.key.Node, "failures", c.lanes.failed(it)+1)
+	if s.va == nil || errors.Is(err, errHeld) || c.passing(it, err) {
 		return
 	}
 	if va, _, _, ok := c.ledger.lookup(s.va.UID); ok {
-		c.report(ctx, va, s.Kind.Detaches() && va.DeletionTimestamp != nil, err)
+		_, _ = c.report(ctx, va, s.Kind.Detaches() && va.DeletionTimestamp != nil, err) // the next attempt reports it again
 	}
+}
+
+// retryLimit is the longest backoff after an error. Nobody tells when a secret
+// appears, since secrets are not watched.
+func (c *Controller) retryLimit(err error) time.Duration {
+	if errors.Is(err, errNoSecret) {
+		return secretRetryMax
+	}
+	return c.cfg.RetryIntervalMax
 }
 
 // passing reports whether an error may well be gone at the next attempt, and so
 // is not shown at the first: kube-controller-manager answers each attachError by
 // a backoff of its own, of up to two minutes, and would see the success late.
 // ResourceExhausted is never held back, since the kubelet acts on it.
-func (c *Controller) passing(l *lane, it item, err error) bool {
-	if l.failed(it) > 0 {
+func (c *Controller) passing(it item, err error) bool {
+	if c.lanes.failed(it) > 0 {
 		return false
 	}
 	if apierrors.IsConflict(err) {
@@ -208,37 +242,39 @@ func (c *Controller) passing(l *lane, it item, err error) bool {
 }
 
 // workAttachment is for VolumeAttachments without a known key.
-func (c *Controller) workAttachment(ctx context.Context, l *lane, it item) {
+func (c *Controller) workAttachment(ctx context.Context, it item) {
 	va, key, resolved, ok := c.ledger.lookup(it.uid)
 	switch {
 	case !ok:
-		l.forget(it)
+		c.lanes.forget(it)
 	case c.cfg.Trivial:
-		c.workTrivial(ctx, l, it, va)
+		c.workTrivial(ctx, it, va)
 	case resolved:
 		c.enqueue(item{key: key}, false)
 	default:
-		c.workUnresolved(ctx, l, it, va)
+		c.workUnresolved(ctx, it, va)
 	}
 }
 
-// workUnresolved shows why nothing can be done. It is not tried again before
-// the PersistentVolume changes.
-func (c *Controller) workUnresolved(ctx context.Context, l *lane, it item, va *storagev1.VolumeAttachment) {
-	l.forget(it)
+// workUnresolved shows why nothing can be done. Once that is written, it is not
+// tried again before the PersistentVolume changes.
+func (c *Controller) workUnresolved(ctx context.Context, it item, va *storagev1.VolumeAttachment) {
 	res, err := c.resolve(va)
 	if err == nil {
+		c.lanes.forget(it)
 		c.ledger.observe(va, res)
 		c.enqueue(item{key: res.key}, true)
 		return
 	}
 	deleting := va.DeletionTimestamp != nil
-	if deleting && !hasFinalizer(va.Finalizers, c.finalizer) {
-		return
-	}
-	if c.mayAct() != nil {
+	if deleting && !hasFinalizer(va.Finalizers, c.finalizer) || c.mayAct() != nil {
+		c.lanes.forget(it)
 		return
 	}
 	klog.FromContext(ctx).Info("Cannot tell which volume a VolumeAttachment is for", "volumeAttachment", klog.KObj(va), "reason", err.Error())
-	c.report(ctx, va, deleting, err)
+	if _, unwritten := c.report(ctx, va, deleting, err); unwritten != nil {
+		c.lanes.fail(c.lanes.attach, it, c.cfg.RetryIntervalMax)
+		return
+	}
+	c.lanes.forget(it)
 }

@@ -99,10 +99,10 @@ func TestConnectSaysWhatIsWrong(t *testing.T) {
 			ctx := testContext(t)
 			if !tc.permanent {
 				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, 700*time.Millisecond)
+				ctx, cancel = context.WithTimeout(ctx, 3*time.Second)
 				defer cancel()
 			}
-			c := newClient(t, Config{Address: tc.address, ConnectTimeout: 200 * time.Millisecond})
+			c := newClient(t, Config{Address: tc.address, ConnectTimeout: time.Second})
 			err := c.Connect(ctx)
 			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("Connect = %v, want one line with %q", err, tc.want)

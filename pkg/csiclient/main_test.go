@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds every wait of these tests; none of them is meant to use it up.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // testContext ends with the test, carries a logger that goes to it, and has a
 // deadline so that nothing hangs.

@@ -13,7 +13,8 @@ import (
 // Reasons of events.
 const (
 	// EventRefused on a pod: its volume fails and it is not moved; the message
-	// says why and what to do.
+	// says why and what to do. On a VolumeAttachment, where there is no pod that
+	// could be told: Kubernetes does not detach the volume.
 	EventRefused = "FailoverRefused"
 	// EventWouldMove on a pod: enforce would move it.
 	EventWouldMove = "FailoverWouldMove"
@@ -34,7 +35,7 @@ const (
 	announceAgain = 30 * time.Minute
 )
 
-// announcer tells a pod's owner once what is decided, until it changes.
+// announcer tells an object's owner once what is decided, until it changes.
 type announcer struct {
 	recorder record.EventRecorder
 	told     map[types.UID]announcement
@@ -70,30 +71,50 @@ func (n *announcer) announce(mode Mode, d Decision, now time.Time) {
 		if event != "" {
 			key = event + "/" + string(a.Primary().Code)
 		}
-		for _, pod := range a.Closure.Pods {
-			told := n.told[pod.UID]
+		for _, object := range subjects(a) {
+			told := n.told[object.UID]
 			news := key != told.key || now.Sub(told.at) >= announceAgain
 			if news {
 				told = announcement{key: key, at: now}
 			}
 			told.seen = now
-			n.told[pod.UID] = told
+			n.told[object.UID] = told
 			if news && key != "" {
-				n.recorder.Event(&v1.ObjectReference{
-					APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
-				}, v1.EventTypeWarning, event, message)
+				n.recorder.Event(object, v1.EventTypeWarning, event, message)
 			}
 		}
 	}
 }
 
-// eventOf renders an answer for the pods of its closure; empty where they need
-// not know.
+// subjects are those whose owners an answer concerns: its pods, or what is still
+// attached where no pod is left.
+func subjects(a Answer) (objects []*v1.ObjectReference) {
+	for _, pod := range a.Closure.Pods {
+		objects = append(objects, &v1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		})
+	}
+	if len(objects) > 0 {
+		return objects
+	}
+	for _, vol := range a.Closure.Volumes {
+		if vol.AttachmentUID != "" {
+			objects = append(objects, &v1.ObjectReference{
+				APIVersion: "storage.k8s.io/v1", Kind: "VolumeAttachment", Name: vol.Attachment, UID: vol.AttachmentUID,
+			})
+		}
+	}
+	return objects
+}
+
+// eventOf renders an answer for its subjects; empty where they need not know.
 func eventOf(mode Mode, a Answer) (event, message string) {
 	volume := fmt.Sprintf("Volume %s (PersistentVolume %s) is inaccessible from node %s", a.Key.Handle, a.PV, a.Key.Node)
 	switch {
 	case a.Action == ActionRefuse:
 		return EventRefused, volume + ", but its pods are not moved: " + sentences(a.Against())
+	case a.Action == ActionReport && a.Primary().Code == CodeNotDetached:
+		return EventRefused, volume + "; " + sentences(a.Against())
 	case a.Action == ActionMove && mode == ModeObserve:
 		return EventWouldMove, fmt.Sprintf("%s; --failover-mode=enforce would move %d pods off the node", volume, len(a.Closure.Pods))
 	case a.Action == ActionWait && a.Primary().Code == CodeBackoff:

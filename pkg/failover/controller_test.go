@@ -519,6 +519,28 @@ func TestHandleOfAMemberIsShared(t *testing.T) {
 	})
 }
 
+// TestNotDetachedIsToldWhereItHangs: no pod is left that could be told, but what
+// keeps the next one from starting is named.
+func TestNotDetachedIsToldWhereItHangs(t *testing.T) {
+	run(t, cluster("remove pod db-0"), func(t *testing.T, r *rig) {
+		r.health.set(fails("data", "n1"))
+		if pv := r.received(idleGrace - time.Second); pv != "" {
+			t.Fatalf("received %q", pv)
+		}
+		if events := r.events.take(); len(events) != 0 {
+			t.Fatalf("events %q while Kubernetes may detach", events)
+		}
+		if pv := r.received(10 * time.Second); pv != "" {
+			t.Fatalf("received %q", pv)
+		}
+		events := r.events.take()
+		if len(events) != 1 || !strings.HasPrefix(events[0], "VolumeAttachment/") ||
+			!strings.Contains(events[0], "Warning FailoverRefused") || !strings.Contains(events[0], "NotDetached: no pod on node n1") {
+			t.Errorf("events %q", events)
+		}
+	})
+}
+
 // TestTargetsOfMany: one question, each name its own answer, and a name that is
 // refused is sent again once it may go.
 func TestTargetsOfMany(t *testing.T) {

@@ -72,7 +72,7 @@ type haController struct {
 	marks   map[string]*mark
 	tracks  map[types.UID]*track
 	refused map[types.UID]refusal
-	// slots bound the calls in flight, by kind and node.
+	// slots bound the fences in flight, by node.
 	slots map[string]chan struct{}
 	// evicting counts the evictions that wait for their answers.
 	evicting atomic.Int32

@@ -89,20 +89,19 @@ func (hac *haController) fenceOne(ctx context.Context, w *walk, va *storagev1.Vo
 	hac.queue.Add(w.node)
 }
 
-// slotsOf bounds the calls of a kind that are in flight for a node.
-func (hac *haController) slotsOf(kind, node string) chan struct{} {
+// slotsOf bounds the fences that are in flight for a node.
+func (hac *haController) slotsOf(node string) chan struct{} {
 	hac.mu.Lock()
 	defer hac.mu.Unlock()
-	key := kind + "/" + node
-	if hac.slots[key] == nil {
-		hac.slots[key] = make(chan struct{}, callsPerNode)
+	if hac.slots[node] == nil {
+		hac.slots[node] = make(chan struct{}, callsPerNode)
 	}
-	return hac.slots[key]
+	return hac.slots[node]
 }
 
 // callFencer makes one bounded call, when there is room for it.
 func (hac *haController) callFencer(ctx context.Context, va *storagev1.VolumeAttachment) error {
-	slots := hac.slotsOf("fence", va.Spec.NodeName)
+	slots := hac.slotsOf(va.Spec.NodeName)
 	select {
 	case slots <- struct{}{}:
 		defer func() { <-slots }()

@@ -15,7 +15,7 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
-// A check waits for those of other pods on its node that become due within
+// A check waits for those of other pods, on any node, that become due within
 // checkGap of one another, checkTogether at most.
 const (
 	checkGap      = 300 * time.Millisecond
@@ -77,11 +77,13 @@ func (m *Monitor) startChecks(ctx context.Context) {
 // startPodChecks makes one read at a time for each node. What becomes due
 // meanwhile, or very soon, shares the next: the pods of a node often fail
 // together, a list costs the API server little more than one of them, and what is
-// decided about all of them at once is decided better and moved sooner.
+// decided about all of them at once is decided better and moved sooner. Nodes that
+// fail together wait for each other too: what the cluster does about the pods of
+// the first would hold up the second.
 func (m *Monitor) startPodChecks(ctx context.Context) {
 	now := m.cfg.Clock.Now()
 	for node, w := range m.podChecks {
-		if m.podReads[node] || m.tracker.podsDueUntil(node, now, w.until(now)) {
+		if m.podReads[node] || m.tracker.podsDueUntil(now, w.until(now)) {
 			continue // the loop comes back for these, whatever becomes of them
 		}
 		checks := w.checks

@@ -158,3 +158,43 @@ func TestChecksWaitForOthersThatAreDueSoon(t *testing.T) {
 		})
 	}
 }
+
+// TestChecksWaitForThoseOfOtherNodes: nodes that fail together are read together,
+// and one that fails long after does not hold up the first.
+func TestChecksWaitForThoseOfOtherNodes(t *testing.T) {
+	for _, tc := range []struct{ apart, first, second time.Duration }{
+		{checkGap / 2, checkGap / 2, checkGap / 2},
+		{2 * checkGap, 0, 2 * checkGap},
+	} {
+		other := newPod("other", "n2", "pv90")
+		other.Status.VolumeHealth = nil
+		objects := append(manyPods(2), newLease("n2", t0), newCSINode("n2"), newPV("pv90", "vol-90"), newClaim("pv90"), other, newVA("pv90", "n2"))
+		run(t, nil, objects, func(r *rig) {
+			reads := map[string]time.Duration{}
+			var first time.Time
+			r.client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				node := a.(clienttesting.ListAction).GetListRestrictions().Fields.String()
+				reads[node] = time.Since(first)
+				return false, nil, nil
+			})
+			r.client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				reads["spec.nodeName=n2"] = time.Since(first)
+				return false, nil, nil
+			})
+			r.renew("n1")
+			r.renew("n2")
+			first = time.Now().Add(DefaultConfirmAfter)
+			r.fail(0, 2, 0)
+			time.Sleep(tc.apart)
+			r.setPod(newPod("other", "n2", "pv90", pathsLost))
+			time.Sleep(DefaultConfirmAfter + checkTogether)
+			synctest.Wait()
+			if got := reads["spec.nodeName=n1"]; got != tc.first {
+				t.Errorf("%v apart: the first node is read after %v, want %v", tc.apart, got, tc.first)
+			}
+			if got := reads["spec.nodeName=n2"]; got != tc.second {
+				t.Errorf("%v apart: the second node is read after %v, want %v", tc.apart, got, tc.second)
+			}
+		})
+	}
+}

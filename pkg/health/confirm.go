@@ -69,11 +69,13 @@ func (t *tracker) tick(now time.Time) []check {
 	return checks
 }
 
-// podsDueUntil reports whether tick has checks of pods on node after now, until
-// then.
-func (t *tracker) podsDueUntil(node string, now, until time.Time) bool {
-	for key := range t.byNode[node] {
-		for o, w := range t.entries[key].words {
+// podsDueUntil reports whether tick has checks of pods after now, until then.
+func (t *tracker) podsDueUntil(now, until time.Time) bool {
+	if next, ok := t.next(); !ok || next.After(until) {
+		return false
+	}
+	for _, e := range t.entries {
+		for o, w := range e.words {
 			if o.source != volume.SourceCSINodeStatus && w.due.After(now) && !w.due.After(until) {
 				return true
 			}

@@ -15,7 +15,8 @@ import (
 const (
 	EventAbnormal = "VolumeConditionAbnormal"
 	EventNormal   = "VolumeConditionNormal"
-	// EventUnknown ends an adverse state that nobody has seen the end of.
+	// EventUnknown ends an adverse state that nobody has seen the end of: it is
+	// only not said any more.
 	EventUnknown = "VolumeConditionUnknown"
 )
 
@@ -55,12 +56,7 @@ func (a *announcer) noticeOf(change transition, at time.Time) (notice, bool) {
 	last, told := a.said[s.Key]
 	if !s.Abnormal() {
 		delete(a.said, s.Key)
-		if change.from.Suspect() && !at.Before(change.from.SuspectUntil) {
-			return notice{v1.EventTypeNormal, EventUnknown, fmt.Sprintf(
-				"The volume is no longer suspected to be %s%s: the time of suspicion is over, and nobody has looked there meanwhile",
-				stateWord(change.from.State), from(s.Key))}, told
-		}
-		return notice{v1.EventTypeNormal, EventNormal, "The volume is healthy again" + from(s.Key)}, told
+		return ending(change, at), told
 	}
 	if s.Suspect() {
 		return notice{}, false // Told already, and still so.
@@ -74,6 +70,24 @@ func (a *announcer) noticeOf(change transition, at time.Time) (notice, bool) {
 	}
 	a.said[s.Key] = now
 	return notice{v1.EventTypeWarning, EventAbnormal, sentence(s) + nextStep(s)}, true
+}
+
+// ending is how an adverse state ended. What a stored status said of it and does
+// not say any more is no recovery: only somebody who calls the volume healthy has
+// seen one.
+func ending(change transition, at time.Time) notice {
+	was, where := change.from, from(change.to.Key)
+	switch {
+	case was.Suspect() && !at.Before(was.SuspectUntil):
+		return notice{v1.EventTypeNormal, EventUnknown, fmt.Sprintf(
+			"The volume is no longer suspected to be %s%s: the time of suspicion is over, and nobody has looked there meanwhile",
+			stateWord(was.State), where)}
+	case change.to.Source == "" && !was.Source.Polled():
+		return notice{v1.EventTypeNormal, EventUnknown, fmt.Sprintf(
+			"Nobody says any more that the volume is %s%s: what said so is gone or silent, and nobody has seen it well",
+			stateWord(was.State), where)}
+	}
+	return notice{v1.EventTypeNormal, EventNormal, "The volume is healthy again" + where}
 }
 
 // send puts the notice on each of the claims.

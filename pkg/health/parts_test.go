@@ -179,6 +179,8 @@ func TestNotices(t *testing.T) {
 	}
 	confirmed := func(s *Status) { s.Confirmed = true }
 	suspect := func(s *Status) { s.Confirmed, s.SuspectUntil = true, t0.Add(time.Minute) }
+	seenWell := func(s *Status) { s.Source = volume.SourcePodStatus }
+	polled := func(s *Status) { s.Confirmed, s.Source = true, volume.SourceController }
 	for _, c := range []struct {
 		name   string
 		before []Status
@@ -199,10 +201,12 @@ func TestNotices(t *testing.T) {
 		{"said already", []Status{status(node, volume.StateInaccessible, confirmed)}, status(node, volume.StateInaccessible, confirmed), t0, ""},
 		{"worse now", []Status{status(node, volume.StateDegraded, confirmed)}, status(node, volume.StateInaccessible, confirmed), t0, "inaccessible"},
 		{"suspect", []Status{status(node, volume.StateInaccessible, confirmed)}, status(node, volume.StateInaccessible, suspect), t0, ""},
-		{"recovered", []Status{status(node, volume.StateInaccessible, confirmed)}, status(node, volume.StateHealthy, nil), t0, "healthy again from node n1"},
+		{"recovered", []Status{status(node, volume.StateInaccessible, confirmed)}, status(node, volume.StateHealthy, seenWell), t0, "healthy again from node n1"},
+		{"recovered from every node", []Status{status(everywhere, volume.StateDegraded, polled)}, status(everywhere, volume.StateHealthy, nil), t0, "healthy again"},
+		{"not said any more", []Status{status(node, volume.StateDegraded, confirmed)}, status(node, volume.StateHealthy, nil), t0, "Nobody says any more that the volume is degraded from node n1"},
 		{"recovered unseen", []Status{status(node, volume.StateInaccessible, nil)}, status(node, volume.StateHealthy, nil), t0, ""},
 		{"suspicion lapsed", []Status{status(node, volume.StateInaccessible, confirmed), status(node, volume.StateInaccessible, suspect)}, status(node, volume.StateHealthy, nil), t0.Add(time.Minute), "no longer suspected"},
-		{"suspicion cleared", []Status{status(node, volume.StateInaccessible, confirmed), status(node, volume.StateInaccessible, suspect)}, status(node, volume.StateHealthy, nil), t0, "healthy again"},
+		{"suspicion cleared", []Status{status(node, volume.StateInaccessible, confirmed), status(node, volume.StateInaccessible, suspect)}, status(node, volume.StateHealthy, seenWell), t0, "healthy again"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, last := newAnnouncer(nil), Status{}
@@ -217,7 +221,7 @@ func TestNotices(t *testing.T) {
 			wantReason, wantType := EventAbnormal, v1.EventTypeWarning
 			if !c.now.Abnormal() {
 				wantReason, wantType = EventNormal, v1.EventTypeNormal
-				if c.name == "suspicion lapsed" {
+				if c.name == "suspicion lapsed" || c.name == "not said any more" {
 					wantReason = EventUnknown
 				}
 			}

@@ -38,7 +38,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.RemoveAll(out), os.MkdirAll(out, 0o755)); err != nil {
+	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
 	result := &Result{Started: time.Now(), CPUs: runtime.NumCPU(), ConfirmSeconds: confirmAfter.Seconds()}
@@ -81,6 +81,11 @@ func runPhase(ctx context.Context, out string, p phase) (_ *Phase, err error) {
 		return nil, err
 	}
 	p.config.Dir, p.config.AuditLog = dir, filepath.Join(out, p.name+"-audit.log")
+	// Other benches keep their results there too.
+	logs := filepath.Join(out, p.name+"-logs")
+	if err := errors.Join(os.RemoveAll(p.config.AuditLog), os.RemoveAll(logs)); err != nil {
+		return nil, err
+	}
 	fmt.Printf("\n%s\n", p.title)
 	measured := &Phase{Name: p.name, Title: p.title, Settings: settings(p.config), LoadBefore: load()}
 	world, err := rig.Start(ctx, p.config)
@@ -89,7 +94,7 @@ func runPhase(ctx context.Context, out string, p phase) (_ *Phase, err error) {
 	}
 	failovers, drains, err := p.measure(ctx, world)
 	measured.LoadAfter = load()
-	if err := errors.Join(err, world.Stop(), keepLogs(dir, filepath.Join(out, p.name+"-logs"))); err != nil {
+	if err := errors.Join(err, world.Stop(), keepLogs(dir, logs)); err != nil {
 		return nil, err
 	}
 	log, err := readAuditFile(p.config.AuditLog)

@@ -166,6 +166,26 @@ func (r *Rig) Attachment(pv, node string) *storagev1.VolumeAttachment {
 	return nil
 }
 
+// AttachmentNamed is the observer's view of a VolumeAttachment, nil when there is
+// none.
+func (r *Rig) AttachmentNamed(name string) *storagev1.VolumeAttachment {
+	va, err := r.Observer.factory.Storage().V1().VolumeAttachments().Lister().Get(name)
+	if err != nil {
+		return nil
+	}
+	return va
+}
+
+// EventsOf are all events with that reason.
+func (r *Rig) EventsOf(reason string) (found []*v1.Event) {
+	for _, obj := range r.Observer.factory.Core().V1().Events().Informer().GetStore().List() {
+		if e := obj.(*v1.Event); e.Reason == reason {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
 // Events are the events about an object, by name, with one of the reasons.
 func (r *Rig) Events(name string, reasons ...string) (found []*v1.Event) {
 	for _, obj := range r.Observer.factory.Core().V1().Events().Informer().GetStore().List() {

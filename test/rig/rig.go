@@ -47,6 +47,9 @@ type Config struct {
 	NodeArgs []string
 	// ClusterArgs are given to the control plane, as COMPONENT=--flag=value.
 	ClusterArgs []string
+	// ControllerManagerApart runs kube-controller-manager as a process of its own,
+	// which a test may end and start again.
+	ControllerManagerApart bool
 	// Health is the driver's dialect: none, legacy, or v1.13 when empty.
 	Health string
 	// AuditLog is a file for every request to the API server; empty: none.
@@ -71,6 +74,8 @@ type Rig struct {
 
 	chart     *chart
 	processes []*process.Process
+	// manager is kube-controller-manager, where it is apart.
+	manager *process.Process
 }
 
 // Start builds the world. On an error everything that was started is stopped.
@@ -118,6 +123,7 @@ func (r *Rig) Stop() error {
 	for i := len(r.processes) - 1; i >= 0; i-- {
 		errs = append(errs, r.processes[i].Stop(stopBound))
 	}
+	errs = append(errs, r.StopControllerManager())
 	if r.Observer != nil {
 		r.Observer.stop()
 	}
@@ -134,7 +140,7 @@ func (r *Rig) startCluster(ctx context.Context) (err error) {
 		}
 	}
 	if r.Cluster, err = testcluster.Start(ctx, testcluster.Config{
-		Dir: filepath.Join(r.cfg.Dir, "cluster"), Args: r.cfg.ClusterArgs, AuditLog: r.cfg.AuditLog,
+		Dir: filepath.Join(r.cfg.Dir, "cluster"), Args: r.cfg.ClusterArgs, AuditLog: r.cfg.AuditLog, Without: r.apart(),
 	}); err != nil {
 		return err
 	}
@@ -142,8 +148,10 @@ func (r *Rig) startCluster(ctx context.Context) (err error) {
 	if r.Dynamic, err = dynamic.NewForConfig(r.Cluster.RESTConfig()); err != nil {
 		return err
 	}
-	r.Observer, err = newObserver(ctx, r.Client)
-	return err
+	if r.Observer, err = newObserver(ctx, r.Client); err != nil || !r.cfg.ControllerManagerApart {
+		return err
+	}
+	return r.StartControllerManager(ctx)
 }
 
 func (r *Rig) startDriver(ctx context.Context) error {
@@ -205,7 +213,7 @@ func Program(name string) (string, error) {
 	}
 	path := filepath.Join(root, "bin", name)
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%s is missing: run make build bin/helm bin/writer", path)
+		return "", fmt.Errorf("%s is missing: run make build bin/helm bin/writer bin/csi-attacher", path)
 	}
 	return path, nil
 }

@@ -49,7 +49,20 @@ func (r *Rig) startSidecars(ctx context.Context) error {
 // StartSidecar starts one more replica, as the chart's Deployment would: its
 // flags, its ServiceAccount's token.
 func (r *Rig) StartSidecar(ctx context.Context, extra ...string) (*Sidecar, error) {
-	kubeconfig, err := r.Cluster.ServiceAccountKubeconfig(ctx, SidecarNamespace, r.chart.serviceAccount)
+	return r.startReplica(ctx, "ha-sidecar", "/readyz", r.chart.args, append(append([]string{}, r.cfg.SidecarArgs...), extra...))
+}
+
+// StartOther starts another sidecar of bin/ in the place of ha-sidecar: beside
+// the same driver, with the same ServiceAccount's token. It is ready when it
+// answers the path of its HTTP endpoint.
+func (r *Rig) StartOther(ctx context.Context, program, readyPath string, args ...string) (*Sidecar, error) {
+	return r.startReplica(ctx, program, readyPath, nil, args)
+}
+
+// startReplica starts a program with the chart's flags, those that depend on the
+// rig, and the caller's; the last of a flag counts.
+func (r *Rig) startReplica(ctx context.Context, program, readyPath string, charts, callers []string) (*Sidecar, error) {
+	kubeconfig, err := r.SidecarKubeconfig(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,17 +71,17 @@ func (r *Rig) StartSidecar(ctx context.Context, extra ...string) (*Sidecar, erro
 		return nil, err
 	}
 	endpoint := fmt.Sprintf("127.0.0.1:%d", port)
-	args := append([]string{}, r.chart.args...)
+	args := append([]string{}, charts...)
 	args = append(args, "--csi-address="+r.driverSocket(), "--http-endpoint="+endpoint, "--kubeconfig="+kubeconfig)
-	args = append(args, r.cfg.SidecarArgs...)
-	name := fmt.Sprintf("ha-sidecar-%d", len(r.Sidecars)+1)
-	p, err := r.startWithEnv(ctx, name, "ha-sidecar", "", []string{"POD_NAMESPACE=" + SidecarNamespace}, append(args, extra...)...)
+	args = append(args, callers...)
+	name := fmt.Sprintf("%s-%d", program, len(r.Sidecars)+1)
+	p, err := r.startWithEnv(ctx, name, program, "", []string{"POD_NAMESPACE=" + SidecarNamespace}, args...)
 	if err != nil {
 		return nil, err
 	}
 	s := &Sidecar{Process: p, Endpoint: endpoint}
 	r.Sidecars = append(r.Sidecars, s)
-	return s, r.Await(ctx, name+" is ready", func() bool { return s.Get("/readyz") == nil })
+	return s, r.Await(ctx, name+" is ready", func() bool { return s.Get(readyPath) == nil })
 }
 
 // Restart stops every replica, one after the other, and starts one with these
@@ -133,4 +146,9 @@ func freePort() (int, error) {
 	}
 	defer func() { _ = l.Close() }()
 	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// SidecarKubeconfig writes a kubeconfig of the chart's ServiceAccount.
+func (r *Rig) SidecarKubeconfig(ctx context.Context) (string, error) {
+	return r.Cluster.ServiceAccountKubeconfig(ctx, SidecarNamespace, r.chart.serviceAccount)
 }

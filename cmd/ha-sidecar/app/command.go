@@ -66,6 +66,7 @@ func newCommand(ctx context.Context) *cobra.Command {
 		Long: "ha-sidecar runs beside a CSI driver's controller plugin and talks to it over --csi-address.\n" +
 			"It replaces external-attacher and external-health-monitor-controller for that driver, and\n" +
 			"moves stateful pods off storage that their node cannot reach.",
+		Version:       version.Get().String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArguments,
@@ -84,6 +85,7 @@ func newCommand(ctx context.Context) *cobra.Command {
 	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 	})
+	cmd.SetVersionTemplate("{{.Version}}\n")
 	cmd.AddCommand(newVersionCommand())
 	cmd.SetContext(ctx)
 	return cmd

@@ -78,6 +78,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{[]string{"--leader-election-retry-period=0"}, []string{"--leader-election-retry-period=0s", "positive"}},
 		{[]string{"--leader-election-namespace=A_B"}, []string{"--leader-election-namespace=A_B"}},
 		{[]string{"--leader-election-labels=a=b c"}, []string{"--leader-election-labels", "a=b c"}},
+		{[]string{"--manual-detach-delay=-1s"}, []string{"--manual-detach-delay=-1s", "not be negative"}},
 		{[]string{"--drain-timeout=0"}, []string{"--drain-timeout=0s", "positive"}},
 		{[]string{"--metrics-path="}, []string{"--metrics-path=", "/metrics"}},
 		{[]string{"--metrics-path=/readyz"}, []string{"--metrics-path=/readyz", "none of"}},
@@ -179,14 +180,14 @@ func TestFlags(t *testing.T) {
 		}
 	})
 	want := strings.Fields(`
-attacher-retry-interval-max=0s attacher-retry-interval-start=0s attacher-timeout=0s attacher-worker-threads=0
+attacher-retry-interval-max=0s attacher-retry-interval-start=0s attacher-timeout=0s attacher-worker-threads=0 automaxprocs=false
 controllers=[*] csi-address=/run/csi/socket csi-connect-timeout=2m0s csi-max-receive-bytes=16777216
-default-fstype= drain-timeout=20s evict-deadline=1m0s evict-grace-max=30s failover-mode=observe fence=none
+default-fstype= detach-orphans=false drain-timeout=20s evict-deadline=1m0s evict-grace-max=30s failover-mode=observe feature-gates=[] fence=none
 health-confirm-after=10s health-confirmations=3 health-interval=30s hold-off=15s http-endpoint=
 kube-api-burst=0 kube-api-qps=0 kubeconfig= leader-election=true leader-election-labels=[]
 leader-election-lease-duration=15s leader-election-namespace= leader-election-renew-deadline=10s leader-election-retry-period=2s
-lease-grace=20s legacy-abnormal=report max-failing-nodes=20% metrics-path=/metrics moves-per-minute=120 override-pdb=false
-retry-interval-max=5m0s retry-interval-start=1s storm-cooldown=5m0s suspect-for=10m0s timeout=15s worker-threads=10
+lease-grace=20s legacy-abnormal=report manual-detach-delay=0s max-entries=0 max-failing-nodes=20% max-grpc-log-length=-1 metrics-address= metrics-path=/metrics moves-per-minute=120 override-pdb=false
+reconcile-sync=1m0s resync=10m0s retry-interval-max=5m0s retry-interval-start=1s storm-cooldown=5m0s suspect-for=10m0s timeout=15s worker-threads=10
 workload-backoff-initial=1m0s workload-backoff-max=30m0s workload-free-moves=3`)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)

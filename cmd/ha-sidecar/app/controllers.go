@@ -109,10 +109,16 @@ func build(d deps, enabled []string) (*controllers, []part, error) {
 
 func newAttacher(d deps) (*attach.Controller, error) {
 	o := d.opts
+	var evidence attach.Evidence
+	if o.Attacher.ReconcileSync > 0 {
+		evidence = d.driver
+	}
 	return attach.New(attach.Config{
 		DriverName: d.driver.Name(), Driver: guarded{d.driver, d.leader},
-		Capabilities:  func() attach.Capabilities { return publishCapabilities(d.driver.Capabilities()) },
-		Trivial:       !attachable(d.driver.Capabilities()),
+		Capabilities: func() attach.Capabilities { return publishCapabilities(d.driver.Capabilities()) },
+		Trivial:      !attachable(d.driver.Capabilities()),
+		Evidence:     evidence, EvidenceInterval: o.Attacher.ReconcileSync, DetachOrphans: o.Attacher.DetachOrphans,
+		ResyncInterval: o.Attacher.Resync, ManualDetachDelay: o.Attacher.ManualDetachDelay,
 		DefaultFSType: o.Attacher.DefaultFSType,
 		Client:        d.clients.Work, Informers: d.shared, Recorder: d.recorder, Registry: d.registry,
 		Clock: clock.RealClock{}, IsLeader: d.leader.IsLeader,

@@ -73,6 +73,7 @@ func publishCapabilities(caps csiclient.Capabilities) attach.Capabilities {
 	return attach.Capabilities{
 		PublishReadOnly:       caps.Has(csi.ControllerServiceCapability_RPC_PUBLISH_READONLY),
 		SingleNodeMultiWriter: caps.Has(csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER),
+		TellsPublished:        caps.TellsPublished(),
 	}
 }
 

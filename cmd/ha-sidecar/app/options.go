@@ -30,6 +30,7 @@ type Options struct {
 	Health   HealthOptions
 	Failover FailoverOptions
 	Leader   LeaderOptions
+	Upstream UpstreamOptions
 
 	HTTPEndpoint string
 	MetricsPath  string
@@ -45,6 +46,11 @@ type AttacherOptions struct {
 	RetryIntervalStart time.Duration
 	RetryIntervalMax   time.Duration
 	DefaultFSType      string
+	ReconcileSync      time.Duration
+	Resync             time.Duration
+	MaxEntries         int
+	DetachOrphans      bool
+	ManualDetachDelay  time.Duration
 }
 
 // HealthOptions configure health.
@@ -86,6 +92,7 @@ func NewOptions() *Options {
 		CSIAddress: "/run/csi/socket", CSIMaxReceiveBytes: 16 << 20, CSIConnectTimeout: 2 * time.Minute, Controllers: []string{"*"},
 		Timeout: 15 * time.Second, WorkerThreads: 10,
 		RetryIntervalStart: time.Second, RetryIntervalMax: 5 * time.Minute,
+		Attacher: AttacherOptions{ReconcileSync: time.Minute, Resync: 10 * time.Minute},
 		Health: HealthOptions{
 			Interval: 30 * time.Second, Confirmations: 3, ConfirmAfter: 10 * time.Second,
 			SuspectFor: 10 * time.Minute, LegacyAbnormal: string(health.LegacyReport), LeaseGrace: 20 * time.Second,
@@ -122,6 +129,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.addHealthFlags(fs)
 	o.addFailoverFlags(fs)
 	o.addLeaderFlags(fs)
+	o.addUpstreamFlags(fs)
 	logsapi.AddFlags(o.Logs, fs)
 }
 
@@ -131,6 +139,11 @@ func (o *Options) addAttacherFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&a.WorkerThreads, "attacher-worker-threads", a.WorkerThreads, "--worker-threads for the attacher alone; 0: the same")
 	fs.DurationVar(&a.RetryIntervalStart, "attacher-retry-interval-start", a.RetryIntervalStart, "--retry-interval-start for the attacher alone; 0: the same")
 	fs.DurationVar(&a.RetryIntervalMax, "attacher-retry-interval-max", a.RetryIntervalMax, "--retry-interval-max for the attacher alone; 0: the same")
+	fs.DurationVar(&a.ReconcileSync, "reconcile-sync", a.ReconcileSync, "time between two looks at where the driver says that its volumes are published; 0: never")
+	fs.DurationVar(&a.Resync, "resync", a.Resync, "time between two looks at what is attached and should not be, or should be and is not; 0: never")
+	fs.IntVar(&a.MaxEntries, "max-entries", a.MaxEntries, "entries asked for per page of a list of the driver's; 0: 500")
+	fs.BoolVar(&a.DetachOrphans, "detach-orphans", a.DetachOrphans, "detach volumes of the cluster that the driver lists as published to one of its nodes, for no VolumeAttachment, twice in a row; else they are only told of")
+	fs.DurationVar(&a.ManualDetachDelay, "manual-detach-delay", a.ManualDetachDelay, "for how long at most a volume is not detached whose VolumeAttachment was deleted by hand while a Ready node uses it, so that its pods can be stopped first; 0: it is detached at once, and an event tells of it")
 	fs.StringVar(&a.DefaultFSType, "default-fstype", a.DefaultFSType, "filesystem type of volumes that name none; empty: the driver's own")
 }
 

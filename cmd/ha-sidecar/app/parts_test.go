@@ -156,6 +156,16 @@ func TestCachesAreNotReadyAtFirst(t *testing.T) {
 	}
 }
 
+// The chart gives the role to read heartbeats with the health controller alone.
+func TestHeartbeatsAreForHealthAlone(t *testing.T) {
+	for controller, want := range map[string]int{controllerAttacher: 0, controllerHealth: 1} {
+		p := &process{enabled: []string{controller}}
+		if got := len(p.heartbeats(lazy{})); got != want {
+			t.Errorf("with %s alone %d informers of leases run, want %d", controller, got, want)
+		}
+	}
+}
+
 func TestTimeoutsFollowTheFlags(t *testing.T) {
 	o := parse(t, "--timeout=10s", "--hold-off=1s")
 	if o.attachHoldOff() != 10*time.Second || o.fenceTimeout() != 30*time.Second {

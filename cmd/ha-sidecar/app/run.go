@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"go.opentelemetry.io/otel/trace"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -43,7 +45,8 @@ func Run(ctx context.Context, opts *Options) error {
 		csimetrics.WithProcessStartTime(false), csimetrics.WithCustomRegistry(p.registry))
 	if p.driver, err = csiclient.New(csiclient.Config{
 		Address: opts.CSIAddress, Timeout: opts.Timeout, MaxReceiveBytes: opts.CSIMaxReceiveBytes,
-		Metrics: p.csiMetrics, Registry: p.registry, Clock: clock.RealClock{},
+		ListEntries: opts.Attacher.MaxEntries,
+		Metrics:     p.csiMetrics, Registry: p.registry, Clock: clock.RealClock{},
 	}); err != nil {
 		return err
 	}
@@ -128,9 +131,18 @@ func (p *process) main(ctx context.Context) error {
 	p.debug.built.Store(built)
 	group := runner.NewGroup(ctx, 0) // Run's group has the bound
 	group.Go("csiclient", p.driver.Run)
-	group.Go("informers", func(ctx context.Context) error { return p.caches.run(ctx, shared, leases) })
+	group.Go("informers", func(ctx context.Context) error { return p.caches.run(ctx, shared, p.heartbeats(leases)...) })
 	group.Go("leader", func(ctx context.Context) error { return p.lead(ctx, parts) })
 	return group.Wait()
+}
+
+// heartbeats are watched for the health controller alone: without it the role
+// to read them is not given.
+func (p *process) heartbeats(leases cache.SharedIndexInformer) []cache.SharedIndexInformer {
+	if !slices.Contains(p.enabled, controllerHealth) {
+		return nil
+	}
+	return []cache.SharedIndexInformer{leases}
 }
 
 // connect waits for the driver, not for ever: a container that exits with the

@@ -31,10 +31,10 @@ func (p *process) serve(group *runner.Group) error {
 	}
 	v := version.Get()
 	info.WithLabelValues(v.Version, v.Revision, v.GoVersion).Set(1)
-	if p.opts.HTTPEndpoint == "" {
+	if p.opts.endpoint() == "" {
 		return nil
 	}
-	srv, err := httpserver.Listen(group.Context(), p.opts.HTTPEndpoint)
+	srv, err := httpserver.Listen(group.Context(), p.opts.endpoint())
 	if err != nil {
 		return err
 	}
@@ -55,14 +55,20 @@ func (p *process) serve(group *runner.Group) error {
 // the election: a standby that takes over needs no time to read the cluster.
 type caches struct{ warm atomic.Bool }
 
-// run returns when ctx has ended and every informer has.
-func (c *caches) run(ctx context.Context, shared informers.SharedInformerFactory, leases cache.SharedIndexInformer) error {
+// run returns when ctx has ended and every informer has: those of the factory,
+// and those beside it.
+func (c *caches) run(ctx context.Context, shared informers.SharedInformerFactory, beside ...cache.SharedIndexInformer) error {
 	var own sync.WaitGroup
 	defer own.Wait()
 	defer shared.Shutdown()
 	shared.Start(ctx.Done())
-	own.Go(func() { leases.Run(ctx.Done()) })
-	synced := cache.WaitForCacheSync(ctx.Done(), leases.HasSynced)
+	for _, inf := range beside {
+		own.Go(func() { inf.Run(ctx.Done()) })
+	}
+	synced := true
+	for _, inf := range beside {
+		synced = cache.WaitForCacheSync(ctx.Done(), inf.HasSynced) && synced
+	}
 	for _, ok := range shared.WaitForCacheSync(ctx.Done()) {
 		synced = synced && ok
 	}

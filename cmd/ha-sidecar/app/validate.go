@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -66,6 +67,7 @@ func (o *Options) validateCommon() []error {
 		errs = append(errs, errors.New("--retry-interval-max: must not be shorter than --retry-interval-start"))
 	}
 	errs = append(errs, o.validateAttacher()...)
+	errs = append(errs, o.validateUpstream()...)
 	if o.Failover.EvictGraceMax < time.Second {
 		errs = append(errs, fmt.Errorf("--evict-grace-max=%v: at least 1s, since 0 removes a pod that may still run", o.Failover.EvictGraceMax))
 	}
@@ -86,10 +88,23 @@ func (o *Options) validateAttacher() []error {
 	a := o.Attacher
 	for flag, d := range map[string]time.Duration{
 		"attacher-timeout": a.Timeout, "attacher-retry-interval-start": a.RetryIntervalStart, "attacher-retry-interval-max": a.RetryIntervalMax,
+		"manual-detach-delay": a.ManualDetachDelay,
 	} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("--%s=%v: must not be negative", flag, d))
 		}
+	}
+	if a.ReconcileSync < 0 || a.ReconcileSync > 0 && a.ReconcileSync < time.Second {
+		errs = append(errs, fmt.Errorf("--reconcile-sync=%v: at least 1s, or 0 for never", a.ReconcileSync))
+	}
+	if a.Resync < 0 || a.Resync > 0 && a.Resync < time.Second {
+		errs = append(errs, fmt.Errorf("--resync=%v: at least 1s, or 0 for never", a.Resync))
+	}
+	if a.MaxEntries < 0 || a.MaxEntries > math.MaxInt32 {
+		errs = append(errs, fmt.Errorf("--max-entries=%d: must not be negative, nor more than %d", a.MaxEntries, math.MaxInt32))
+	}
+	if a.DetachOrphans && a.ReconcileSync == 0 {
+		errs = append(errs, errors.New("--detach-orphans needs --reconcile-sync, by which orphans are found"))
 	}
 	if a.WorkerThreads < 0 {
 		errs = append(errs, fmt.Errorf("--attacher-worker-threads=%d: must not be negative", a.WorkerThreads))

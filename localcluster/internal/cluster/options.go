@@ -40,7 +40,9 @@ type Options struct {
 	Kubeconfig   string
 	FeatureGates string
 	// Args holds further arguments by component.
-	Args     map[string][]string
+	Args map[string][]string
+	// Without lists the components that are left to somebody else, see Run.
+	Without  []string
 	AuditLog string
 	Fsync    bool
 	Port     int
@@ -56,6 +58,7 @@ func ParseUp(args []string, out io.Writer) (Options, error) {
 	set.StringVar(&o.Kubeconfig, "kubeconfig", "", "file to write the administrator's kubeconfig to, once the cluster is ready (default DIR/"+adminKubeconfig+")")
 	set.StringVar(&o.FeatureGates, "feature-gates", "", "feature gates of the Kubernetes components, as NAME=true,... ("+defaultGate+"=true unless named here)")
 	set.StringArrayVar(&extra, "arg", nil, "further argument for a component, as COMPONENT=--flag=value; may be repeated")
+	set.StringArrayVar(&o.Without, "without", nil, "component not to start, "+ControllerManager+" or "+Scheduler+": start and stop it with localcluster run; may be repeated")
 	set.StringVar(&o.AuditLog, "audit-log", "", "file to write every request to, at level Metadata")
 	set.BoolVar(&o.Fsync, "fsync", false, "let etcd flush its writes to disk")
 	set.IntVar(&o.Port, "port", 0, "port of kube-apiserver (default: a free one)")
@@ -78,6 +81,11 @@ func (o *Options) complete(extra []string) error {
 	}
 	if o.Port != 0 && o.Port == o.EtcdPort {
 		return Usagef("--port and --etcd-port are both %d: use two ports", o.Port)
+	}
+	for _, component := range o.Without {
+		if !isClient(component) {
+			return Usagef("--without=%s: name %s or %s, since nothing works without the others", component, ControllerManager, Scheduler)
+		}
 	}
 	var err error
 	if o.Args, err = componentArgs(extra); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -102,20 +103,8 @@ func (s *supervisor) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := s.ports.url(APIServer)
-	steps := []struct {
-		run  []string
-		what string
-		is   probe
-	}{
-		{[]string{Etcd}, "etcd to listen", dialable(s.ports[Etcd])},
-		{[]string{APIServer}, "kube-apiserver to be ready", get(server + "/readyz")},
-		{[]string{ControllerManager, Scheduler}, "kube-controller-manager to be healthy", get(s.ports.url(ControllerManager) + "/healthz")},
-		{nil, "kube-scheduler to be healthy", get(s.ports.url(Scheduler) + "/healthz")},
-		{nil, "the service account default/default", get(server + "/api/v1/namespaces/default/serviceaccounts/default")},
-	}
 	deadline := time.Now().Add(startBound)
-	for _, step := range steps {
+	for _, step := range s.steps(get) {
 		for _, component := range step.run {
 			if err := s.run(component); err != nil {
 				return err
@@ -126,6 +115,32 @@ func (s *supervisor) start(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// step is what to start, and what to wait for then.
+type step struct {
+	run  []string
+	what string
+	is   probe
+}
+
+// steps leaves out what is somebody else's to start, and what comes of it.
+func (s *supervisor) steps(get func(url string) probe) []step {
+	server := s.ports.url(APIServer)
+	steps := []step{
+		{[]string{Etcd}, "etcd to listen", dialable(s.ports[Etcd])},
+		{[]string{APIServer}, "kube-apiserver to be ready", get(server + "/readyz")},
+	}
+	clients := slices.DeleteFunc([]string{ControllerManager, Scheduler}, func(c string) bool { return slices.Contains(s.options.Without, c) })
+	run := clients // at once
+	for _, component := range clients {
+		steps = append(steps, step{run, component + " to be healthy", get(s.ports.url(component) + "/healthz")})
+		run = nil
+	}
+	if slices.Contains(clients, ControllerManager) {
+		steps = append(steps, step{nil, "the service account default/default", get(server + "/api/v1/namespaces/default/serviceaccounts/default")})
+	}
+	return steps
 }
 
 func (s *supervisor) run(component string) error {
@@ -169,7 +184,7 @@ func (s *supervisor) stop() {
 	var clients sync.WaitGroup
 	for i := len(s.running) - 1; i >= 0; i-- {
 		p := s.running[i]
-		if p.name == ControllerManager || p.name == Scheduler {
+		if isClient(p.name) {
 			clients.Go(func() { p.stop(stopGrace) })
 			continue
 		}

@@ -1,0 +1,65 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// UpstreamOptions are flags of external-attacher that are here for its manifests
+// to work as they are. What they choose is settled, or has another name.
+type UpstreamOptions struct {
+	MetricsAddress string
+	FeatureGates   map[string]string
+}
+
+// upstreamGates are external-attacher's feature gates. Leases are always released
+// on exit here, and the error code is always written.
+var upstreamGates = []string{"AllAlpha", "AllBeta", "MutableCSINodeAllocatableCount", "ReleaseLeaderElectionOnExit"}
+
+// addUpstreamFlags registers them: not in the help, and with a word on stderr
+// for whoever gives one.
+func (o *Options) addUpstreamFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Upstream.MetricsAddress, "metrics-address", "", "address of the metrics")
+	fs.StringToStringVar(&o.Upstream.FeatureGates, "feature-gates", nil, "feature gates of external-attacher")
+	fs.Bool("automaxprocs", false, "use no more threads than the container has CPUs")
+	fs.Int("max-grpc-log-length", -1, "longest logged call to the driver")
+	for flag, instead := range map[string]string{
+		"metrics-address":     "it is taken for --http-endpoint, which serves the same and more",
+		"feature-gates":       "there are none: what external-attacher's switch is always on",
+		"automaxprocs":        "it is always on",
+		"max-grpc-log-length": "calls to the driver are logged from -v=5 on, by their size alone where they are long",
+	} {
+		if err := fs.MarkDeprecated(flag, instead); err != nil {
+			panic(err) // one of the names is not registered
+		}
+	}
+}
+
+// endpoint is where to serve HTTP.
+func (o *Options) endpoint() string {
+	if o.HTTPEndpoint == "" {
+		return o.Upstream.MetricsAddress
+	}
+	return o.HTTPEndpoint
+}
+
+func (o *Options) validateUpstream() []error {
+	var errs []error
+	if o.HTTPEndpoint != "" && o.Upstream.MetricsAddress != "" {
+		errs = append(errs, errors.New("--metrics-address and --http-endpoint: give only --http-endpoint"))
+	}
+	for gate, value := range o.Upstream.FeatureGates {
+		if !slices.Contains(upstreamGates, gate) {
+			errs = append(errs, fmt.Errorf("--feature-gates: %s is none of external-attacher's (%s)", gate, strings.Join(upstreamGates, ", ")))
+		}
+		if _, err := strconv.ParseBool(value); err != nil {
+			errs = append(errs, fmt.Errorf("--feature-gates: %s=%s: must be true or false", gate, value))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,80 @@
+package app
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// parseAll reads and checks flags as the command does.
+func parseAll(t *testing.T, args ...string) (o *Options, stderr string, err error) {
+	t.Helper()
+	o = NewOptions()
+	fs := pflag.NewFlagSet("t", pflag.ContinueOnError)
+	var out bytes.Buffer
+	fs.SetOutput(&out)
+	o.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		return o, out.String(), err
+	}
+	return o, out.String(), errors.Join(o.Validate()...)
+}
+
+// Every flag of external-attacher v4.13 is taken, so that its manifest starts
+// ha-sidecar with another image alone.
+func TestFlagsOfExternalAttacher(t *testing.T) {
+	_, stderr, err := parseAll(t, strings.Fields(`--csi-address=/csi/csi.sock --timeout=60s --worker-threads=100
+		--retry-interval-start=500ms --retry-interval-max=2m --resync=5m --reconcile-sync=2m --max-entries=100
+		--default-fstype=ext4 --max-grpc-log-length=0 --kube-api-qps=50 --kube-api-burst=100
+		--leader-election --leader-election-namespace=ns --leader-election-lease-duration=30s
+		--leader-election-renew-deadline=20s --leader-election-retry-period=5s --leader-election-labels=a=b
+		--metrics-address=:8080 --metrics-path=/m --kubeconfig=/k --automaxprocs
+		--feature-gates=ReleaseLeaderElectionOnExit=true,MutableCSINodeAllocatableCount=false --v=5 --logging-format=text`)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"metrics-address", "feature-gates", "automaxprocs", "max-grpc-log-length"} {
+		if strings.Count(stderr, "--"+flag) != 1 {
+			t.Errorf("nothing is said of --%s, or too much: %q", flag, stderr)
+		}
+	}
+}
+
+func TestMetricsAddress(t *testing.T) {
+	for _, tc := range []struct {
+		args []string
+		want string
+	}{
+		{nil, ""},
+		{[]string{"--metrics-address=:1"}, ":1"},
+		{[]string{"--http-endpoint=:2"}, ":2"},
+	} {
+		if o, _, err := parseAll(t, tc.args...); err != nil || o.endpoint() != tc.want {
+			t.Errorf("%q: %q, %v, want %q", tc.args, o.endpoint(), err, tc.want)
+		}
+	}
+}
+
+func TestUpstreamFlagsRefused(t *testing.T) {
+	for args, want := range map[string]string{
+		"--metrics-address=:1 --http-endpoint=:2":           "give only --http-endpoint",
+		"--feature-gates=Topology=true":                     "Topology is none of external-attacher's",
+		"--feature-gates=ReleaseLeaderElectionOnExit=maybe": "must be true or false",
+		"--resync=10ms": "--resync=10ms: at least 1s",
+		"--resync=-1s":  "--resync=-1s: at least 1s",
+	} {
+		if _, _, err := parseAll(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+func TestVersionFlag(t *testing.T) {
+	_, want, _ := runMain(t, "version")
+	if code, stdout, stderr := runMain(t, "--version"); code != exitOK || stdout != want || stderr != "" {
+		t.Errorf("%d, %q, %q, want %q", code, stdout, stderr, want)
+	}
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/ha-sidecar/ha-sidecar/test/bench/stats"
+)
+
+const preamble = `Attach and detach on a real control plane, ha-sidecar and external-attacher in turn: the same API
+server, the same driver, which answers at once, and the same ServiceAccount, that of the chart.
+The bench makes and deletes the VolumeAttachments itself, on PersistentVolumes that nobody has
+attached before, so kube-controller-manager's attach-detach controller is off. ha-sidecar runs with
+the chart's flags and its leases, and is measured once --hold-off has passed since its start; until
+then it reads each Node before a publish. external-attacher has no election, as is its default.
+  attaches/s   number of volumes by the time from before the first create to when a watch tells of the last "attached"
+  detaches/s   the same from before the first delete to when the last is gone
+  p50, p99     from before the create of one to "attached"; all are asked for at once
+  publish, unpublish   calls of the driver for them, from csi_sidecar_operations_seconds
+  writes       requests to the API server per volume, from its audit log, leases and events left out
+Figures are medians of the runs, with the lowest and the highest.
+`
+
+// Result is attach.json.
+type Result struct {
+	Started time.Time `json:"started"`
+	CPUs    int       `json:"cpus"`
+	Phases  []*Phase  `json:"phases"`
+}
+
+// Bar is a limit and what was measured against it.
+type Bar struct {
+	What     string  `json:"what"`
+	Limit    string  `json:"limit"`
+	Measured float64 `json:"measured"`
+	Met      bool    `json:"met"`
+}
+
+func atLeast(what string, measured, limit float64) Bar {
+	return Bar{what, fmt.Sprintf("at least %g", limit), measured, measured >= limit}
+}
+
+func atMost(what string, measured, limit float64) Bar {
+	return Bar{what, fmt.Sprintf("at most %g", limit), measured, measured <= limit}
+}
+
+// exactly holds for every run; it tells of the one that is farthest off.
+func exactly(what string, measured stats.Spread, limit int) Bar {
+	bar := Bar{what, fmt.Sprintf("exactly %d", limit), measured.Max, measured.Min == float64(limit) && measured.Max == float64(limit)}
+	if measured.Max-float64(limit) < float64(limit)-measured.Min {
+		bar.Measured = measured.Min
+	}
+	return bar
+}
+
+func (p *Phase) print(w io.Writer) {
+	_, _ = fmt.Fprintf(w, "  load of the machine: %s before, %s after\n", p.LoadBefore, p.LoadAfter)
+	if len(p.Rows) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintf(w, "\n  %-26s", "")
+	for _, r := range p.Rows {
+		_, _ = fmt.Fprintf(w, " %28s", r.Side)
+	}
+	_, _ = fmt.Fprintf(w, "\n  %-26s", "runs x volumes")
+	for _, r := range p.Rows {
+		_, _ = fmt.Fprintf(w, " %28s", fmt.Sprintf("%d x %d", r.Runs, r.Volumes))
+	}
+	for _, line := range []struct {
+		what, format string
+		of           func(*Row) stats.Spread
+	}{
+		{"attaches/s", "%.1f", func(r *Row) stats.Spread { return r.Attach }},
+		{"detaches/s", "%.1f", func(r *Row) stats.Spread { return r.Detach }},
+		{"attached after, p50, s", "%.2f", func(r *Row) stats.Spread { return r.AttachP50 }},
+		{"attached after, p99, s", "%.2f", func(r *Row) stats.Spread { return r.AttachP99 }},
+		{"gone after, p50, s", "%.2f", func(r *Row) stats.Spread { return r.DetachP50 }},
+		{"gone after, p99, s", "%.2f", func(r *Row) stats.Spread { return r.DetachP99 }},
+		{"publish calls", "%.0f", func(r *Row) stats.Spread { return r.Publish }},
+		{"unpublish calls", "%.0f", func(r *Row) stats.Spread { return r.Unpublish }},
+		{"writes per attach", "%.2f", func(r *Row) stats.Spread { return r.AttachWrite }},
+		{"writes per detach", "%.2f", func(r *Row) stats.Spread { return r.DetachWrite }},
+		{"events per volume", "%.2f", func(r *Row) stats.Spread { return r.Events }},
+		{"reads per volume", "%.2f", func(r *Row) stats.Spread { return r.Reads }},
+		{"resident memory, MiB", "%.0f", func(r *Row) stats.Spread { return r.Resident }},
+	} {
+		_, _ = fmt.Fprintf(w, "\n  %-26s", line.what)
+		for _, r := range p.Rows {
+			s := line.of(r)
+			_, _ = fmt.Fprintf(w, " %28s", fmt.Sprintf(line.format+" ("+line.format+" - "+line.format+")", s.Median, s.Min, s.Max))
+		}
+	}
+	_, _ = fmt.Fprintln(w)
+}
+
+// printBars prints the verdicts and reports whether all bars are met.
+func (r *Result) printBars(w io.Writer) bool {
+	_, _ = fmt.Fprintf(w, "\nBars, on %d CPUs:\n", r.CPUs)
+	met := true
+	for _, p := range r.Phases {
+		for _, b := range p.Bars {
+			verdict := "met"
+			if !b.Met {
+				verdict, met = "NOT MET", false
+			}
+			_, _ = fmt.Fprintf(w, "  %-8s%s: %.4g, %s\n", verdict, b.What, b.Measured, b.Limit)
+		}
+	}
+	return met
+}
+
+func (r *Result) save(path string) error {
+	content, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(content, '\n'), 0o600)
+}

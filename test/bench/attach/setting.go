@@ -1,0 +1,51 @@
+package main
+
+// side is who attaches.
+type side struct {
+	// name is the program's in bin/, and its user agent.
+	name string
+	// title is for people.
+	title string
+}
+
+var (
+	ours   = side{"ha-sidecar", "ha-sidecar"}
+	theirs = side{"csi-attacher", "csi-attacher v4.13.0"}
+)
+
+// setting is how everyone is set.
+type setting struct {
+	name, title string
+	// flags are the same for both sides.
+	flags []string
+	// manager are flags of kube-controller-manager.
+	manager []string
+}
+
+// The settings of the bars.
+var (
+	shipped = setting{
+		name:    "DEFAULT",
+		title:   "everyone's shipped defaults: csi-attacher with 5 requests/s, burst 10, 10 threads; ha-sidecar as its chart sets it",
+		manager: []string{"--kube-api-qps=20", "--kube-api-burst=30"},
+	}
+	tuned = setting{
+		name:    "TUNED",
+		title:   "both with --kube-api-qps=1000 --kube-api-burst=2000 --worker-threads=256; kube-controller-manager with 2000/4000",
+		flags:   []string{"--kube-api-qps=1000", "--kube-api-burst=2000", "--worker-threads=256"},
+		manager: []string{"--kube-api-qps=2000", "--kube-api-burst=4000"},
+	}
+)
+
+// clusterArgs keep kube-controller-manager away from what the bench makes by
+// hand: its attach-detach controller would detach what no pod uses, and its
+// node lifecycle controller would taint nodes that have no kubelet. The binder
+// and the protection of volumes would write to the PersistentVolumes meanwhile.
+func (s setting) clusterArgs() []string {
+	args := []string{"kube-controller-manager=--controllers=-persistentvolume-attach-detach-controller," +
+		"-node-lifecycle-controller,-persistentvolume-binder-controller,-persistentvolume-protection-controller"}
+	for _, flag := range s.manager {
+		args = append(args, "kube-controller-manager="+flag)
+	}
+	return args
+}
