@@ -24,7 +24,7 @@ type facts struct {
 }
 
 // claim is the right to work on a key: one at a time for an exclusive volume,
-// and one at a time for each node of a shared one. It is held over the writes
+// and one at a time for each node, and each node ID, of a shared one. It is held over the writes
 // and the call of one step, and must be released.
 type claim struct {
 	ledger *ledger
@@ -79,7 +79,7 @@ func (l *ledger) next(k volume.Key, f facts, p parked, now time.Time) (step, *cl
 		s.wait = l.fade(k, e, now)
 		return s, nil
 	}
-	if s.Kind == AwaitCall || v.fences > 0 || !v.claimable(k.Node, f.exclusive || e.exclusive) {
+	if s.Kind == AwaitCall || v.fences > 0 || !v.claimable(e, s) {
 		v.forClaim[p] = struct{}{}
 		s.Kind = AwaitCall
 		return s, nil
@@ -88,7 +88,7 @@ func (l *ledger) next(k volume.Key, f facts, p parked, now time.Time) (step, *cl
 }
 
 func (l *ledger) take(v *volumeEntry, e *keyEntry, s step) *claim {
-	v.calls[s.key.Node] = s.facts.exclusive || e.exclusive
+	v.calls[s.key.Node] = claimed{exclusive: s.facts.exclusive || e.exclusive, nodeID: s.callID()}
 	return &claim{ledger: l, key: s.key, before: e.state(), step: s}
 }
 
@@ -133,16 +133,44 @@ func (l *ledger) view(v *volumeEntry, k volume.Key, f facts, now time.Time) View
 	}
 	for node, o := range v.keys {
 		if node != k.Node {
-			view.Others = append(view.Others, Other{Node: node, State: o.state(), Exclusive: o.exclusive})
+			view.Others = append(view.Others, Other{
+				Node: node, State: o.state(), Exclusive: o.exclusive, SameNodeID: o.nodeID != "" && o.nodeID == e.nodeID, Kept: o.kept(),
+			})
 		}
 	}
 	return view
 }
 
-// claimable reports whether a call for the node may start beside those in flight.
-func (v *volumeEntry) claimable(node string, exclusive bool) bool {
-	for other, otherExclusive := range v.calls {
-		if exclusive || otherExclusive || other == node {
+// kept reports whether somebody wants the volume here and says so durably.
+func (e *keyEntry) kept() bool {
+	for _, r := range e.refs {
+		if ref := toRef(r); ref.wanted() && ref.Intent && ref.Durable {
+			return true
+		}
+	}
+	return false
+}
+
+// claimed is what a claim that is held keeps to itself.
+type claimed struct {
+	exclusive bool
+	// nodeID is by what the driver is called, if it is.
+	nodeID string
+}
+
+// callID is the node ID that a call of this step names.
+func (s step) callID() string {
+	if s.nodeID == "" || s.Kind == Publish || s.Kind == Republish {
+		return s.facts.nodeID
+	}
+	return s.nodeID
+}
+
+// claimable reports whether a call may start beside those in flight.
+func (v *volumeEntry) claimable(e *keyEntry, s step) bool {
+	exclusive, nodeID := s.facts.exclusive || e.exclusive, s.callID()
+	for other, c := range v.calls {
+		if exclusive || c.exclusive || other == s.key.Node || nodeID != "" && c.nodeID == nodeID {
 			return false
 		}
 	}
@@ -164,13 +192,13 @@ func (l *ledger) claimForFence(ctx context.Context, k volume.Key, f facts, now f
 		requeue(wake)
 	}()
 	for {
-		wait := l.holdOffUntil.Sub(now())
+		wait, s := l.holdOffUntil.Sub(now()), e.step(Action{Kind: Unpublish}, k, f)
 		var due <-chan time.Time
 		switch {
 		case e.inherited && wait > 0:
 			due = after(wait)
-		case v.claimable(k.Node, f.exclusive || e.exclusive):
-			return l.take(v, e, e.step(Action{Kind: Unpublish}, k, f)), nil
+		case v.claimable(e, s):
+			return l.take(v, e, s), nil
 		}
 		free := v.free
 		l.mu.Unlock()
@@ -221,6 +249,21 @@ func (c *claim) end(s State, metadata map[string]string, prove func(*proof)) {
 	}
 	e.proof.callEnded(s, c.ledger.now())
 	prove(&e.proof)
+}
+
+// doubtOthers makes uncertain the other nodes of the volume that were taken for
+// attached by the ID that was unpublished just now.
+func (c *claim) doubtOthers(nodeID string) (doubted []volume.Key) {
+	c.ledger.mu.Lock()
+	defer c.ledger.mu.Unlock()
+	for node, o := range c.ledger.volume(c.key.Handle).keys {
+		if node != c.key.Node && o.nodeID == nodeID && o.state() == Attached {
+			o.become(Uncertain)
+			o.proof.callEnded(Uncertain, c.ledger.now())
+			doubted = append(doubted, volume.Key{Handle: c.key.Handle, Node: node})
+		}
+	}
+	return doubted
 }
 
 // release gives the claim back and wakes who waits for it. A call that did not

@@ -37,8 +37,8 @@ type ledger struct {
 type volumeEntry struct {
 	spec *volume.Spec
 	keys map[string]*keyEntry
-	// calls are the claims held, by node; true for an exclusive one.
-	calls map[string]bool
+	// calls are the claims held, by node.
+	calls map[string]claimed
 	// free is closed, and replaced, whenever a claim is released.
 	free chan struct{}
 	// fences counts the Fence calls that wait for a claim: the lanes let them pass.
@@ -112,7 +112,7 @@ func (l *ledger) volume(h volume.Handle) *volumeEntry {
 	if !ok {
 		v = &volumeEntry{
 			spec: l.world.spec(h),
-			keys: map[string]*keyEntry{}, calls: map[string]bool{}, free: make(chan struct{}),
+			keys: map[string]*keyEntry{}, calls: map[string]claimed{}, free: make(chan struct{}),
 			forClaim: map[parked]struct{}{}, forState: map[parked]struct{}{},
 		}
 		l.volumes[h] = v

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
@@ -299,6 +300,60 @@ func TestNodeIDChangesBeforeTheCall(t *testing.T) {
 				}
 			}
 			wantCalls(t, r, "")
+		})
+	})
+}
+
+// A machine that is registered anew under another name keeps what it has when the
+// VolumeAttachment of its old name goes, and loses it with the last one.
+func TestMachineUnderTwoNames(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newFakeDriver()
+		r := newRig(d, objects(pv("a", v1.ReadWriteMany), node("n1"))...)
+		r.run(t, func(t *testing.T) {
+			r.api.add(va("va1", "a", "n1"))
+			r.settle(10 * time.Second)
+			r.api.add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1-again"}})
+			r.api.add(csiNode("n1-again", "id-n1"))
+			r.api.add(va("va2", "a", "n1-again"))
+			r.settle(10 * time.Second)
+			wantAttached(t, r, "va2", true)
+			r.api.remove(vaResource, "va1")
+			r.settle(10 * time.Second)
+			if r.api.va("va1") != nil {
+				t.Error("the VolumeAttachment of the old name stays")
+			}
+			wantAttached(t, r, "va2", true)
+			wantCalls(t, r, "publish h-a id-n1", "publish h-a id-n1")
+			r.restart()
+			r.api.remove(vaResource, "va2")
+			r.settle(time.Minute)
+			wantCalls(t, r, "publish h-a id-n1", "publish h-a id-n1", "unpublish h-a id-n1")
+		})
+	})
+}
+
+// While the volume is taken from a machine under its old name it is not given to it
+// under the new one: the later call of the two is to be the one that counts.
+func TestMachineUnderTwoNamesOneCallAtATime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newFakeDriver()
+		r := newRig(d, objects(pv("a", v1.ReadWriteMany), node("n1"))...)
+		r.run(t, func(t *testing.T) {
+			r.api.add(va("va1", "a", "n1"))
+			r.settle(10 * time.Second)
+			d.set(behaviour{effect: true, takes: 5 * time.Second})
+			r.api.remove(vaResource, "va1")
+			r.settle(time.Second)
+			r.api.add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1-again"}})
+			r.api.add(csiNode("n1-again", "id-n1"))
+			r.api.add(va("va2", "a", "n1-again"))
+			r.settle(time.Minute)
+			wantAttached(t, r, "va2", true)
+			wantCalls(t, r, "publish h-a id-n1", "unpublish h-a id-n1", "publish h-a id-n1")
+			if !d.has("h-a", "id-n1") {
+				t.Error("attached, and not there")
+			}
 		})
 	})
 }

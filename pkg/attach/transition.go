@@ -67,7 +67,16 @@ type Other struct {
 	Node      string
 	State     State
 	Exclusive bool
+	// SameNodeID: it was published there by the ID that this key was published by,
+	// as on a machine that was registered anew under another name.
+	SameNodeID bool
+	// Kept: somebody wants it there and says so durably.
+	Kept bool
 }
+
+// heir reports whether the other node has what an unpublish of this one would take
+// from it, and will have it unpublished itself.
+func (o Other) heir() bool { return o.SameNodeID && o.Kept && o.State.MayHold() }
 
 // View is all that a decision about one key may depend on.
 type View struct {
@@ -100,6 +109,9 @@ const (
 	Commit Kind = "Commit"
 	// Unpublish: by the node ID that it was published with.
 	Unpublish Kind = "Unpublish"
+	// HandOver: no call, since the driver knows another node that has the volume by
+	// the same ID; it is that node's from now on.
+	HandOver Kind = "HandOver"
 	// Release: take our finalizer off a VolumeAttachment that is being deleted.
 	Release Kind = "Release"
 	// AwaitCall: a call for the key is in flight.
@@ -116,7 +128,7 @@ const (
 )
 
 // Detaches reports whether the work belongs to the detach lane.
-func (k Kind) Detaches() bool { return k == Unpublish || k == Release }
+func (k Kind) Detaches() bool { return k == Unpublish || k == HandOver || k == Release }
 
 // Waits reports whether there is nothing to do but wait for a change.
 func (k Kind) Waits() bool {
@@ -195,6 +207,9 @@ func decideLeaving(v View, r Ref, keeper bool) Action {
 }
 
 func unpublish(v View, uid types.UID) Action {
+	if slices.ContainsFunc(v.Others, Other.heir) {
+		return Action{Kind: HandOver, UID: uid}
+	}
 	if v.HoldOff {
 		return Action{Kind: AwaitHoldOff, UID: uid}
 	}
@@ -214,7 +229,7 @@ func decideWanted(v View, wanted []Ref, keeper bool) Action {
 		return Action{Kind: AwaitHoldOff, UID: first.UID}
 	}
 	if v.NodeIDChanged && v.State == Uncertain {
-		return Action{Kind: Unpublish, UID: first.UID}
+		return unpublish(v, first.UID)
 	}
 	if v.Held {
 		return Action{Kind: AwaitNode, UID: first.UID}
@@ -224,7 +239,7 @@ func decideWanted(v View, wanted []Ref, keeper bool) Action {
 		// for ever. One that was never said to be attached is used by nobody,
 		// and is made certain by an unpublish.
 		if v.State == Uncertain && !slices.ContainsFunc(wanted, func(r Ref) bool { return r.Committed }) {
-			return Action{Kind: Unpublish, UID: first.UID}
+			return unpublish(v, first.UID)
 		}
 		return Action{Kind: AwaitDetach, UID: first.UID, Node: other}
 	}

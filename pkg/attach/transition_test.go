@@ -15,13 +15,25 @@ type place struct {
 	there                                       bool
 }
 
-// smallWorld is one exclusive volume and two nodes. It is comparable, so that the
-// search knows where it has been.
+// smallWorld is one volume and two nodes. It is comparable, so that the search
+// knows where it has been.
 type smallWorld [2]place
 
-func (w smallWorld) view(n int, exclusive bool) View {
-	p, o := w[n], w[1-n]
-	v := View{State: p.state, Exclusive: exclusive, Others: []Other{{Node: fmt.Sprint(1 - n), State: o.state, Exclusive: exclusive}}}
+// rules say what the volume and the two nodes are like.
+type rules struct {
+	// exclusive: the volume may be on one node only.
+	exclusive bool
+	// sameID: the nodes are one machine under two names, so that what is on one is
+	// on the other.
+	sameID bool
+}
+
+func (w smallWorld) view(n int, r rules) View {
+	p, o, exclusive := w[n], w[1-n], r.exclusive
+	v := View{State: p.state, Exclusive: exclusive, Others: []Other{{
+		Node: fmt.Sprint(1 - n), State: o.state, Exclusive: exclusive,
+		SameNodeID: r.sameID, Kept: o.exists && !o.deleting && !o.fenced && o.intent,
+	}}}
 	if p.exists {
 		v.Refs = []Ref{{UID: "u", Deleting: p.deleting, Fenced: p.fenced, Intent: p.intent, Durable: p.intent, Committed: p.committed, Exclusive: exclusive}}
 	}
@@ -100,29 +112,41 @@ func (w smallWorld) absences() []successor {
 }
 
 // unpublish lists what an unpublish on n may end in, a crash after it included.
-func (w smallWorld) unpublish(n int, fenced bool) []successor {
+func (w smallWorld) unpublish(n int, fenced, sameID bool) []successor {
 	var out []successor
 	for _, r := range replies {
 		next := w
-		next[n].there = w[n].there && !r.effect
+		next.put(n, w[n].there && !r.effect, sameID)
 		crashed := next.restart()
 		next[n].state = AfterUnpublish(w[n].state, r.outcome, fenced)
+		if sameID && next[1-n].state == Attached {
+			next[1-n].state = Uncertain
+		}
 		out = append(out, successor{fmt.Sprintf("unpublish %d %s", n, r.name), next},
 			successor{fmt.Sprintf("unpublish %d %s, crash", n, r.name), crashed})
 	}
 	return out
 }
 
+// put makes the volume be on n, or not.
+func (w *smallWorld) put(n int, there, sameID bool) {
+	w[n].there = there
+	if sameID {
+		w[1-n].there = there
+	}
+}
+
 // step lists what the controller's next step on n may end in, and fails the
 // test where a step is taken that must never be.
-func (w smallWorld) step(t *testing.T, n int, exclusive bool) []successor {
+func (w smallWorld) step(t *testing.T, n int, rules rules) []successor {
 	t.Helper()
-	a := Decide(w.view(n, exclusive))
-	p := w[n]
+	a := Decide(w.view(n, rules))
+	p, o := w[n], w[1-n]
+	inUse := rules.sameID && o.exists && !o.deleting && !o.fenced && o.committed && o.state.MayHold()
 	next := w
 	switch a.Kind {
 	case Publish, Republish:
-		if exclusive && w[1-n].there {
+		if rules.exclusive && o.there {
 			t.Fatalf("W1: %s on %d while the volume is on the other node: %+v", a.Kind, n, w)
 		}
 		if p.fenced || p.deleting || !p.exists {
@@ -135,7 +159,7 @@ func (w smallWorld) step(t *testing.T, n int, exclusive bool) []successor {
 		out := []successor{{fmt.Sprintf("intent %d, crash", n), next.restart()}}
 		for _, r := range replies {
 			done := next
-			done[n].there = p.there || r.effect
+			done.put(n, p.there || r.effect, rules.sameID)
 			out = append(out, successor{fmt.Sprintf("publish %d %s, crash", n, r.name), done.restart()})
 			done[n].state = AfterPublish(p.state, r.outcome)
 			out = append(out, successor{fmt.Sprintf("publish %d %s", n, r.name), done})
@@ -151,12 +175,18 @@ func (w smallWorld) step(t *testing.T, n int, exclusive bool) []successor {
 		if p.exists && !p.deleting && (p.committed || !w[1-n].state.MayHold()) {
 			t.Fatalf("I6: unpublish under a live VolumeAttachment: %+v", w)
 		}
-		return w.unpublish(n, p.fenced)
+		if inUse {
+			t.Fatalf("I6: unpublish under the live VolumeAttachment of the same machine: %+v", w)
+		}
+		return w.unpublish(n, p.fenced, rules.sameID)
+	case HandOver:
+		next[n].state = Absent
+		return []successor{{fmt.Sprintf("hand over %d", n), next}}
 	case Release:
-		if p.there {
+		if p.there && !(rules.sameID && o.exists && o.intent) {
 			t.Fatalf("I2: the finalizer goes while the volume is there: %+v", w)
 		}
-		next[n] = place{state: p.state}
+		next[n] = place{state: p.state, there: p.there}
 		return []successor{{fmt.Sprintf("release %d", n), next}}
 	default:
 		return nil
@@ -164,25 +194,32 @@ func (w smallWorld) step(t *testing.T, n int, exclusive bool) []successor {
 }
 
 // fence lists what a Fence on n may end in.
-func (w smallWorld) fence(n int) []successor {
+func (w smallWorld) fence(n int, sameID bool) []successor {
 	if p := w[n]; !p.exists || !p.fenced || p.deleting || p.state == Fenced {
 		return nil
 	}
-	return w.unpublish(n, true)
+	return w.unpublish(n, true, sameID)
 }
 
 // settle lets a healthy driver, and hacontroller, finish what there is to do.
-func (w smallWorld) settle(t *testing.T, exclusive bool) smallWorld {
+func (w smallWorld) settle(t *testing.T, r rules) smallWorld {
 	t.Helper()
 	for range 20 {
 		moved := false
 		for n := range w {
-			for _, s := range append(w.step(t, n, exclusive), w.fence(n)...) {
-				if s.what == fmt.Sprintf("publish %d ok", n) || s.what == fmt.Sprintf("unpublish %d ok", n) ||
+			for _, s := range append(w.step(t, n, r), w.fence(n, r.sameID)...) {
+				if s.what == fmt.Sprintf("publish %d ok", n) || s.what == fmt.Sprintf("unpublish %d ok", n) || s.what == fmt.Sprintf("hand over %d", n) ||
 					s.what == fmt.Sprintf("commit %d", n) || s.what == fmt.Sprintf("release %d", n) {
 					w, moved = s.w, true
 					break
 				}
+			}
+		}
+		// Only the driver's list tells that a fence under another name, followed by
+		// a crash, has taken the volume.
+		for n := range w {
+			if r.sameID && w[n].state == Attached && !w[n].there {
+				w[n].state, moved = AfterAbsence(Attached, false), true
 			}
 		}
 		if !moved {
@@ -194,7 +231,7 @@ func (w smallWorld) settle(t *testing.T, exclusive bool) smallWorld {
 }
 
 // checkRest asserts what holds once nothing is left to do.
-func checkRest(t *testing.T, from, w smallWorld, exclusive bool) {
+func checkRest(t *testing.T, from, w smallWorld, r rules) {
 	t.Helper()
 	waiting := 0
 	for n := range w {
@@ -204,12 +241,12 @@ func checkRest(t *testing.T, from, w smallWorld, exclusive bool) {
 			t.Fatalf("a deleted VolumeAttachment stays:\nfrom %+v\nto   %+v", from, w)
 		case p.exists && !p.fenced && !p.there:
 			waiting++
-			if o := w[1-n]; !exclusive || !o.there {
+			if o := w[1-n]; !r.exclusive || !o.there {
 				t.Fatalf("wanted, nobody in the way, and not attached:\nfrom %+v\nto   %+v", from, w)
 			}
 		case p.exists && !p.fenced && !p.committed:
 			t.Fatalf("attached and not said so:\nfrom %+v\nto   %+v", from, w)
-		case !p.exists && p.there:
+		case !p.exists && p.there && !(r.sameID && w[1-n].exists):
 			t.Fatalf("leaked:\nfrom %+v\nto   %+v", from, w)
 		}
 	}
@@ -222,22 +259,22 @@ func checkRest(t *testing.T, from, w smallWorld, exclusive bool) {
 // any order of creations, deletions, fence records, fences, crashes and replies
 // of the driver, and checks each step and where each world comes to rest.
 func TestTransitionsExhaustively(t *testing.T) {
-	for _, exclusive := range []bool{true, false} {
-		t.Run(fmt.Sprintf("exclusive=%v", exclusive), func(t *testing.T) {
+	for _, r := range []rules{{exclusive: true}, {}, {sameID: true}} {
+		t.Run(fmt.Sprintf("exclusive=%v,sameID=%v", r.exclusive, r.sameID), func(t *testing.T) {
 			start := smallWorld{{state: Absent}, {state: Absent}}
 			seen := map[smallWorld]bool{start: true}
 			queue := []smallWorld{start}
 			for len(queue) > 0 {
 				w := queue[0]
 				queue = queue[1:]
-				if exclusive && w[0].there && w[1].there {
+				if r.exclusive && w[0].there && w[1].there {
 					t.Fatalf("W1: on both nodes: %+v", w)
 				}
-				checkRest(t, w, w.settle(t, exclusive), exclusive)
+				checkRest(t, w, w.settle(t, r), r)
 				next := append(w.users(), w.absences()...)
 				for n := range w {
-					next = append(next, w.step(t, n, exclusive)...)
-					next = append(next, w.fence(n)...)
+					next = append(next, w.step(t, n, r)...)
+					next = append(next, w.fence(n, r.sameID)...)
 				}
 				for _, s := range next {
 					if !seen[s.w] {
@@ -262,6 +299,7 @@ func TestDecide(t *testing.T) {
 	stripped := Ref{UID: "i", Committed: true}
 	alone := Ref{UID: "f", Exclusive: true}
 	sharing := func(s State) []Other { return []Other{{Node: "n2", State: s}} }
+	machine := func(s State, kept bool) []Other { return []Other{{Node: "n2", State: s, SameNodeID: true, Kept: kept}} }
 	elsewhere := func(s State) []Other { return []Other{{Node: "n2", State: s, Exclusive: true}} }
 	for _, tc := range []struct {
 		name string
@@ -307,6 +345,9 @@ func TestDecide(t *testing.T) {
 		{"uncertain under another ID", View{State: Uncertain, NodeIDChanged: true, Refs: []Ref{live}}, Action{Kind: Unpublish, UID: "a"}},
 		{"attached under another ID, in use", View{State: Attached, NodeIDChanged: true, Refs: []Ref{live}}, Action{Kind: Nothing}},
 		{"attached under another ID, for a new one", View{State: Attached, NodeIDChanged: true, Refs: []Ref{fresh}}, Action{Kind: Unpublish, UID: "b"}},
+		{"the machine has it under another name", View{State: Attached, Refs: []Ref{leaving}, Others: machine(Attached, true)}, Action{Kind: HandOver, UID: "c"}},
+		{"the machine had it under another name", View{State: Attached, Refs: []Ref{leaving}, Others: machine(Refused, true)}, Action{Kind: Unpublish, UID: "c"}},
+		{"the machine has it under another name that nobody keeps", View{State: Attached, Refs: []Ref{leaving}, Others: machine(Attached, false)}, Action{Kind: Unpublish, UID: "c"}},
 		{"nothing at all", View{State: Absent}, Action{Kind: Nothing}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
@@ -46,6 +47,9 @@ func (c *Controller) unpublish(ctx context.Context, cl *claim) error {
 	}
 	cl.end(after, metadata, func(p *proof) { p.unpublished(err) })
 	c.metrics.operation("unpublish", outcome)
+	for _, key := range cl.doubtOthers(nodeID) {
+		c.enqueue(item{key: key}, true)
+	}
 	if err != nil {
 		return fmt.Errorf("unpublishing volume: %w", err)
 	}
@@ -67,6 +71,13 @@ func (c *Controller) unpublishSecrets(ctx context.Context, k volume.Key, req *cs
 	}
 	req.Secrets, err = c.secrets(ctx, pv)
 	return err
+}
+
+// handOver leaves the volume to another node that the driver knows by the same ID.
+func (c *Controller) handOver(ctx context.Context, cl *claim) {
+	s := cl.step
+	klog.FromContext(ctx).Info("Not unpublishing a volume: it is attached to another node that has the same ID", "volume", s.key.Handle, "node", s.key.Node, "nodeID", s.nodeID)
+	cl.end(Absent, nil, func(*proof) {})
 }
 
 // letGo carries out Release: the finalizer comes off, and if that was not the

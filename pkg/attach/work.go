@@ -121,6 +121,9 @@ func (c *Controller) carryOut(ctx context.Context, cl *claim) error {
 		return c.adopt(ctx, cl)
 	case Unpublish:
 		return c.unpublish(ctx, cl)
+	case HandOver:
+		c.handOver(ctx, cl)
+		return nil
 	case Release:
 		return c.letGo(ctx, cl)
 	default:

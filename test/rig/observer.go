@@ -3,6 +3,7 @@ package rig
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +24,7 @@ type Change struct {
 	Old, New any
 }
 
-// Observer watches pods, claims, VolumeAttachments, nodes and events as an
+// Observer watches pods, claims, VolumeAttachments, nodes, CSINodes and events as an
 // administrator, keeps every change in order, and wakes those who wait.
 type Observer struct {
 	factory informers.SharedInformerFactory
@@ -40,7 +41,7 @@ func newObserver(ctx context.Context, client kubernetes.Interface) (*Observer, e
 	core := o.factory.Core().V1()
 	for _, inf := range []cache.SharedIndexInformer{
 		core.Pods().Informer(), core.Nodes().Informer(), core.Events().Informer(), core.PersistentVolumeClaims().Informer(),
-		o.factory.Storage().V1().VolumeAttachments().Informer(),
+		o.factory.Storage().V1().VolumeAttachments().Informer(), o.factory.Storage().V1().CSINodes().Informer(),
 	} {
 		if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(obj any) { o.note("added", nil, obj) },
@@ -118,11 +119,17 @@ func (r *Rig) Await(ctx context.Context, what string, holds func() bool) error {
 	}
 }
 
-// AwaitNodeReady waits until the node is Ready and its CSINode names the driver.
+// AwaitNodeReady waits until the scheduler may use the node for the driver's
+// volumes: it is Ready, kube-controller-manager took off the taint of a node that
+// is not, and its CSINode names the driver.
 func (r *Rig) AwaitNodeReady(ctx context.Context, name string) error {
 	return r.Await(ctx, "node "+name+" is ready", func() bool {
 		node, err := r.Observer.factory.Core().V1().Nodes().Lister().Get(name)
-		return err == nil && kube.NodeReady(node)
+		if err != nil || !kube.NodeReady(node) || slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeNotReady }) {
+			return false
+		}
+		csiNode, err := r.Observer.factory.Storage().V1().CSINodes().Lister().Get(name)
+		return err == nil && slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == Driver })
 	})
 }
 
