@@ -183,7 +183,7 @@ func (w smallWorld) step(t *testing.T, n int, rules rules) []successor {
 		next[n].state = Absent
 		return []successor{{fmt.Sprintf("hand over %d", n), next}}
 	case Release:
-		if p.there && !(rules.sameID && o.exists && o.intent) {
+		if keptByOther := rules.sameID && o.exists && o.intent; p.there && !keptByOther {
 			t.Fatalf("I2: the finalizer goes while the volume is there: %+v", w)
 		}
 		next[n] = place{state: p.state, there: p.there}
@@ -246,7 +246,7 @@ func checkRest(t *testing.T, from, w smallWorld, r rules) {
 			}
 		case p.exists && !p.fenced && !p.committed:
 			t.Fatalf("attached and not said so:\nfrom %+v\nto   %+v", from, w)
-		case !p.exists && p.there && !(r.sameID && w[1-n].exists):
+		case !p.exists && p.there && (!r.sameID || !w[1-n].exists):
 			t.Fatalf("leaked:\nfrom %+v\nto   %+v", from, w)
 		}
 	}

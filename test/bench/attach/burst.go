@@ -45,14 +45,18 @@ const runBound = 10 * time.Minute
 
 // run starts a side, lets it attach and detach volumes that are new to it, and
 // stops it.
-func (w *world) run(ctx context.Context, s side, flags []string, volumes int) (_ *Run, err error) {
+func (w *world) run(ctx context.Context, s side, set setting, volumes int) (_ *Run, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, runBound, fmt.Errorf("a run of %s took longer than %v", s.title, runBound))
 	defer cancel()
-	b, err := w.newBatch(ctx, 0, volumes)
+	prepare := w.newBatch
+	if set.pods {
+		prepare = w.newManaged
+	}
+	b, err := prepare(ctx, 0, volumes)
 	if err != nil {
 		return nil, err
 	}
-	p, err := w.start(ctx, s, flags)
+	p, err := w.start(ctx, s, set.flags)
 	if err != nil {
 		return nil, err
 	}
@@ -75,13 +79,13 @@ func (r *Run) measure(ctx context.Context, w *world, b *batch, p *program) (err 
 		return err
 	}
 	defer t.stop()
-	if r.Attach, err = burst(ctx, t, p, b.names, publish, attached, func(i int) error { return b.attach(ctx, i) }); err != nil {
+	if r.Attach, err = burst(ctx, t, p, b.names, publish, attached, func(i int) error { return b.ask(ctx, i) }); err != nil {
 		return fmt.Errorf("attaching with %s: %w", r.Side, err)
 	}
 	if r.ResidentMiB, err = p.resident(); err != nil {
 		return err
 	}
-	if r.Detach, err = burst(ctx, t, p, b.names, unpublish, gone, func(i int) error { return b.detach(ctx, i) }); err != nil {
+	if r.Detach, err = burst(ctx, t, p, b.names, unpublish, gone, func(i int) error { return b.leave(ctx, i) }); err != nil {
 		return fmt.Errorf("detaching with %s: %w", r.Side, err)
 	}
 	after, err := p.resident()

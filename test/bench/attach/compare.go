@@ -32,7 +32,7 @@ func comparison(s setting, mine, peer share, progress io.Writer) plan {
 				if i >= turn.runs {
 					continue
 				}
-				r, err := w.run(ctx, turn.side, s.flags, turn.volumes)
+				r, err := w.run(ctx, turn.side, s, turn.volumes)
 				if err != nil {
 					return fmt.Errorf("run %d of %s: %w", i+1, turn.side.title, err)
 				}
@@ -40,7 +40,12 @@ func comparison(s setting, mine, peer share, progress io.Writer) plan {
 				_, _ = fmt.Fprintf(progress, "  run %d of %-21s %4d volumes: %7.1f attaches/s %7.1f detaches/s\n", i+1, r.Side, r.Volumes, r.Attach.PerSecond, r.Detach.PerSecond)
 			}
 		}
-		return nil
+		if !s.floor {
+			return nil
+		}
+		var err error
+		phase.Floor, err = w.floor(ctx, mine.volumes, mine.runs, progress)
+		return err
 	}
 	return p
 }
@@ -120,7 +125,10 @@ func (p *Phase) judge() {
 	if mine.Runs == 0 || peer.Runs == 0 {
 		return
 	}
-	want := bars[p.Name]
+	want, set := bars[p.Name]
+	if !set {
+		return
+	}
 	p.Bars = append(p.Bars,
 		atLeast(fmt.Sprintf("%s: attaches/s, times those of %s", p.Name, theirs.title), mine.Attach.Median/peer.Attach.Median, want.attach),
 		atLeast(fmt.Sprintf("%s: detaches/s, times those of %s", p.Name, theirs.title), mine.Detach.Median/peer.Detach.Median, want.detach),

@@ -21,6 +21,7 @@ type Phase struct {
 	LoadAfter  string `json:"loadAfter"`
 	Runs       []*Run `json:"runs,omitempty"`
 	Rows       []*Row `json:"rows,omitempty"`
+	Floor      *Floor `json:"floor,omitempty"`
 	Hang       *Hang  `json:"hang,omitempty"`
 	Bars       []Bar  `json:"bars,omitempty"`
 }

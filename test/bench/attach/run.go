@@ -17,6 +17,7 @@ type options struct {
 	out                   string
 	volumes, runs         int
 	peerVolumes, peerRuns int
+	managed, managedRuns  int
 	hanging               int
 	only                  string
 }
@@ -24,11 +25,15 @@ type options struct {
 // plans are what the options ask for.
 func (o options) plans() []plan {
 	var plans []plan
-	if o.runs > 0 && o.only != tuned.name {
+	if o.runs > 0 && (o.only == "" || o.only == shipped.name) {
 		plans = append(plans, comparison(shipped, share{o.runs, o.volumes}, share{o.peerRuns, o.peerVolumes}, os.Stdout))
 	}
-	if o.runs > 0 && o.only != shipped.name {
+	if o.runs > 0 && (o.only == "" || o.only == tuned.name) {
 		plans = append(plans, comparison(tuned, share{o.runs, o.volumes}, share{o.runs, o.volumes}, os.Stdout))
+	}
+	if o.runs > 0 && o.managed > 0 && (o.only == "" || o.only == managed.name) {
+		share := share{o.managedRuns, o.managed}
+		plans = append(plans, comparison(managed, share, share, os.Stdout))
 	}
 	if o.hanging > 0 && o.only == "" {
 		plans = append(plans, hanging(o.hanging, os.Stdout))

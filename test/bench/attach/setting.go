@@ -20,6 +20,10 @@ type setting struct {
 	flags []string
 	// manager are flags of kube-controller-manager.
 	manager []string
+	// pods: kube-controller-manager makes the VolumeAttachments, for pods.
+	pods bool
+	// floor: what the API server can take is measured too.
+	floor bool
 }
 
 // The settings of the bars.
@@ -34,6 +38,7 @@ var (
 		title:   "both with --kube-api-qps=1000 --kube-api-burst=2000 --worker-threads=256; kube-controller-manager with 2000/4000",
 		flags:   []string{"--kube-api-qps=1000", "--kube-api-burst=2000", "--worker-threads=256"},
 		manager: []string{"--kube-api-qps=2000", "--kube-api-burst=4000"},
+		floor:   true,
 	}
 )
 
@@ -42,8 +47,11 @@ var (
 // node lifecycle controller would taint nodes that have no kubelet. The binder
 // and the protection of volumes would write to the PersistentVolumes meanwhile.
 func (s setting) clusterArgs() []string {
-	args := []string{"kube-controller-manager=--controllers=-persistentvolume-attach-detach-controller," +
-		"-node-lifecycle-controller,-persistentvolume-binder-controller,-persistentvolume-protection-controller"}
+	off := "-node-lifecycle-controller,-persistentvolume-binder-controller,-persistentvolume-protection-controller"
+	if !s.pods {
+		off += ",-persistentvolume-attach-detach-controller"
+	}
+	args := []string{"kube-controller-manager=--controllers=" + off}
 	for _, flag := range s.manager {
 		args = append(args, "kube-controller-manager="+flag)
 	}

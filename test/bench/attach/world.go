@@ -9,10 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
@@ -93,73 +90,6 @@ func (w *world) makeNodes(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// batch are VolumeAttachments and their PersistentVolumes, the i-th of the same
-// name, on volume i of the driver and node i.
-type batch struct {
-	w     *world
-	names []string
-	// first is the first volume of the driver.
-	first int
-}
-
-// newBatch makes PersistentVolumes that nobody has attached before.
-func (w *world) newBatch(ctx context.Context, first, volumes int) (*batch, error) {
-	w.turns++
-	b := &batch{w: w, first: first}
-	for i := range volumes {
-		b.names = append(b.names, fmt.Sprintf("bench-%d-%04d", w.turns, i))
-	}
-	return b, each(volumes, func(i int) error {
-		pv := &v1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: b.names[i]},
-			Spec: v1.PersistentVolumeSpec{
-				AccessModes:                   []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-				Capacity:                      v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(size, resource.BinarySI)},
-				PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
-				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
-					Driver: rig.Driver, VolumeHandle: state.VolumeID(volumeName(first + i)),
-				}},
-			},
-		}
-		_, err := w.admin.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
-		return err
-	})
-}
-
-// attach creates the i-th VolumeAttachment.
-func (b *batch) attach(ctx context.Context, i int) error {
-	va := &storagev1.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: b.names[i]},
-		Spec: storagev1.VolumeAttachmentSpec{
-			Attacher: rig.Driver, NodeName: nodeName(b.first + i),
-			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &b.names[i]},
-		},
-	}
-	_, err := b.w.admin.StorageV1().VolumeAttachments().Create(ctx, va, metav1.CreateOptions{})
-	return err
-}
-
-// detach deletes the i-th VolumeAttachment.
-func (b *batch) detach(ctx context.Context, i int) error {
-	return b.w.admin.StorageV1().VolumeAttachments().Delete(ctx, b.names[i], metav1.DeleteOptions{})
-}
-
-// remove takes the PersistentVolumes away, finalizers and all, once nobody runs
-// who would do it.
-func (b *batch) remove(ctx context.Context) error {
-	volumes := b.w.admin.CoreV1().PersistentVolumes()
-	return each(len(b.names), func(i int) error {
-		if _, err := volumes.Patch(ctx, b.names[i], types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
-			return err
-		}
-		err := volumes.Delete(ctx, b.names[i], metav1.DeleteOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
-	})
 }
 
 // each does something n times, side by side, in order of their beginning.
