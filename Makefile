@@ -90,7 +90,7 @@ bench-failover: $(RIG) $(BIN)/failoverbench ## Measure failovers beside kube-con
 	@$(BIN)/failoverbench --out bench-out
 
 .PHONY: bench-attach
-bench-attach: $(RIG) $(BIN)/csi-attacher $(BIN)/benchattach ## Measure attach and detach beside external-attacher, 20 min
+bench-attach: $(RIG) $(BIN)/csi-attacher $(BIN)/benchattach ## Measure attach and detach beside external-attacher, 25 min
 	@$(BIN)/benchattach --out bench-out
 
 .PHONY: bench-cache
