@@ -51,7 +51,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 				}
 				r := result{Scenario: s.name, Point: p, Phase: ph}
 				t.Run(fmt.Sprintf("%s/%s %s", s.name, p, ph), func(t *testing.T) {
-					w.die(t, s, &r, fmt.Sprintf("s%d-p%d-%d", i, j, k))
+					w.dieAt(t, s, &r, fmt.Sprintf("s%d-p%d-%d", i, j, k))
 				})
 				results = append(results, r)
 			}
@@ -98,9 +98,25 @@ func (w *world) record(t *testing.T, s scenario, name string) (points []point) {
 	return points
 }
 
+// reachTries is how often a point is played that is not reached: the hold of a
+// node, say, is written once or twice, as its pods and volumes leave together or
+// one after the other.
+const reachTries = 4
+
+func (w *world) dieAt(t *testing.T, s scenario, r *result, name string) {
+	t.Helper()
+	for i := range reachTries {
+		if w.die(t, s, r, fmt.Sprintf("%s-%d", name, i)) {
+			return
+		}
+	}
+	t.Errorf("%s was not reached in %d plays", r.Point, reachTries)
+}
+
 // die plays with a death at the point; the process that goes on is started as
-// soon as the other is dead.
-func (w *world) die(t *testing.T, s scenario, r *result, name string) {
+// soon as the other is dead. It reports whether the point was reached.
+func (w *world) die(t *testing.T, s scenario, r *result, name string) (reached bool) {
+	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), playBound, fmt.Errorf("it took longer than %v", playBound))
 	defer cancel()
 	began := time.Now()
@@ -130,17 +146,17 @@ func (w *world) die(t *testing.T, s scenario, r *result, name string) {
 	w.trap.clear()
 	select {
 	case <-sprung:
+		r.Played = true
 	default:
-		t.Fatalf("%s was not reached", r.Point)
 	}
 	if r.verdict, err = w.check(ctx, name, began); err != nil {
 		t.Fatal(err)
 	}
-	r.Played = true
 	if r.verdict != (verdict{}) {
 		t.Errorf("%+v", r.verdict)
 	}
 	r.Seconds = time.Since(began).Seconds()
+	return r.Played
 }
 
 func report(t *testing.T, results []result) {

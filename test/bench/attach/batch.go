@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -25,12 +26,24 @@ type batch struct {
 	ask, leave func(ctx context.Context, i int) error
 	// first is the first volume of the driver.
 	first int
+	// finalizers are those of the PersistentVolumes.
+	finalizers []string
 }
 
 // newBatch makes PersistentVolumes that nobody has attached before.
 func (w *world) newBatch(ctx context.Context, first, volumes int) (*batch, error) {
+	return w.batchOf(ctx, first, volumes)
+}
+
+// usedBatch makes PersistentVolumes as both sides leave them once they were
+// attached: with their finalizer.
+func (w *world) usedBatch(ctx context.Context, first, volumes int) (*batch, error) {
+	return w.batchOf(ctx, first, volumes, "external-attacher/"+strings.ReplaceAll(rig.Driver, ".", "-"))
+}
+
+func (w *world) batchOf(ctx context.Context, first, volumes int, finalizers ...string) (*batch, error) {
 	b := w.plan(first, volumes)
-	b.names, b.ask, b.leave = b.volumes, b.attach, b.detach
+	b.names, b.ask, b.leave, b.finalizers = b.volumes, b.attach, b.detach, finalizers
 	return b, each(volumes, func(i int) error { return b.create(ctx, i, nil) })
 }
 
@@ -47,7 +60,7 @@ func (w *world) plan(first, volumes int) *batch {
 // create makes the i-th PersistentVolume, for a claim if there is one.
 func (b *batch) create(ctx context.Context, i int, claim *v1.ObjectReference) error {
 	pv := &v1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: b.volumes[i]},
+		ObjectMeta: metav1.ObjectMeta{Name: b.volumes[i], Finalizers: b.finalizers},
 		Spec: v1.PersistentVolumeSpec{
 			AccessModes:                   []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 			Capacity:                      v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(size, resource.BinarySI)},

@@ -49,8 +49,11 @@ func (w *world) run(ctx context.Context, s side, set setting, volumes int) (_ *R
 	ctx, cancel := context.WithTimeoutCause(ctx, runBound, fmt.Errorf("a run of %s took longer than %v", s.title, runBound))
 	defer cancel()
 	prepare := w.newBatch
-	if set.pods {
+	switch {
+	case set.pods:
 		prepare = w.newManaged
+	case set.backlog:
+		prepare = w.usedBatch
 	}
 	b, err := prepare(ctx, 0, volumes)
 	if err != nil {
@@ -62,7 +65,7 @@ func (w *world) run(ctx context.Context, s side, set setting, volumes int) (_ *R
 	}
 	result := &Run{Side: s.title, Volumes: volumes, side: s}
 	for _, err := range []error{
-		result.measure(ctx, w, b, p),
+		result.measure(ctx, w, b, p, set.backlog),
 		p.Stop(),
 		b.remove(ctx),
 	} {
@@ -73,19 +76,19 @@ func (w *world) run(ctx context.Context, s side, set setting, volumes int) (_ *R
 	return result, nil
 }
 
-func (r *Run) measure(ctx context.Context, w *world, b *batch, p *program) (err error) {
+func (r *Run) measure(ctx context.Context, w *world, b *batch, p *program, backlog bool) (err error) {
 	t, err := track(ctx, w.admin)
 	if err != nil {
 		return err
 	}
 	defer t.stop()
-	if r.Attach, err = burst(ctx, t, p, b.names, publish, attached, func(i int) error { return b.ask(ctx, i) }); err != nil {
+	if r.Attach, err = burst(ctx, t, p, b.names, publish, backlog, attached, func(i int) error { return b.ask(ctx, i) }); err != nil {
 		return fmt.Errorf("attaching with %s: %w", r.Side, err)
 	}
 	if r.ResidentMiB, err = p.resident(); err != nil {
 		return err
 	}
-	if r.Detach, err = burst(ctx, t, p, b.names, unpublish, gone, func(i int) error { return b.leave(ctx, i) }); err != nil {
+	if r.Detach, err = burst(ctx, t, p, b.names, unpublish, backlog, gone, func(i int) error { return b.leave(ctx, i) }); err != nil {
 		return fmt.Errorf("detaching with %s: %w", r.Side, err)
 	}
 	after, err := p.resident()
@@ -93,12 +96,19 @@ func (r *Run) measure(ctx context.Context, w *world, b *batch, p *program) (err 
 	return err
 }
 
-// burst asks for all at once and waits until all is done.
-func burst(ctx context.Context, t *tracker, p *program, names []string, method string,
+// burst asks for all at once and waits until all is done. A backlog is all asked
+// for before the program goes on.
+func burst(ctx context.Context, t *tracker, p *program, names []string, method string, backlog bool,
 	what func(*outcome) time.Time, ask func(i int) error) (b Burst, err error) {
 	before, err := p.calls(method)
 	if err != nil {
 		return b, err
+	}
+	if backlog {
+		if err := errors.Join(p.Pause(), each(len(names), ask), p.Continue()); err != nil {
+			return b, err
+		}
+		ask = func(int) error { return nil }
 	}
 	asked, used := make([]time.Time, len(names)), readCPU()
 	failed := make(chan error, 1)

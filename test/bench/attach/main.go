@@ -23,7 +23,7 @@ func main() {
 	flag.IntVar(&o.managed, "managed-volumes", 100, "pods of a run for which kube-controller-manager makes the VolumeAttachments; 0 leaves that out")
 	flag.IntVar(&o.managedRuns, "managed-runs", 5, "runs of each side with pods")
 	flag.IntVar(&o.hanging, "hanging", 1000, "detaches that hang while others are attached; 0 leaves them out")
-	flag.StringVar(&o.only, "only", "", "measure only DEFAULT, TUNED or MANAGED")
+	flag.StringVar(&o.only, "only", "", "measure only DEFAULT, TUNED, BACKLOG or MANAGED")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, o)

@@ -31,6 +31,9 @@ func (o options) plans() []plan {
 	if o.runs > 0 && (o.only == "" || o.only == tuned.name) {
 		plans = append(plans, comparison(tuned, share{o.runs, o.volumes}, share{o.runs, o.volumes}, os.Stdout))
 	}
+	if o.runs > 0 && (o.only == "" || o.only == waiting.name) {
+		plans = append(plans, comparison(waiting, share{o.runs, o.volumes}, share{o.runs, o.volumes}, os.Stdout))
+	}
 	if o.runs > 0 && o.managed > 0 && (o.only == "" || o.only == managed.name) {
 		share := share{o.managedRuns, o.managed}
 		plans = append(plans, comparison(managed, share, share, os.Stdout))
