@@ -24,8 +24,8 @@ type facts struct {
 }
 
 // claim is the right to work on a key: one at a time for an exclusive volume,
-// and one at a time for each node, and each node ID, of a shared one. It is held over the writes
-// and the call of one step, and must be released.
+// and one at a time for each node, and each node ID, of a shared one. It is held
+// over the writes and the call of one step, and must be released.
 type claim struct {
 	ledger *ledger
 	key    volume.Key
