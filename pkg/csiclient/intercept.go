@@ -87,6 +87,9 @@ func (c *Client) callError(fullMethod string, req any, err error, sent bool) *Ca
 		return e
 	}
 	e.outcome, e.Why = Classify(classOf(fullMethod), e.Code)
+	if e.oversize && classOf(fullMethod) == Create {
+		e.outcome, e.Why = oversized.outcome, oversized.why
+	}
 	return e
 }
 

@@ -21,27 +21,27 @@ func TestOutcomes(t *testing.T) {
 		u = volume.OutcomeUncertain
 		r = volume.OutcomeRetry
 	)
-	want := map[codes.Code][3]volume.Outcome{
-		codes.OK:                 {o, o, o},
-		codes.Canceled:           {u, u, r},
-		codes.Unknown:            {u, u, r},
-		codes.InvalidArgument:    {f, f, f},
-		codes.DeadlineExceeded:   {u, u, r},
-		codes.NotFound:           {f, u, f},
-		codes.AlreadyExists:      {u, f, f},
-		codes.PermissionDenied:   {f, f, f},
-		codes.ResourceExhausted:  {u, u, r},
-		codes.FailedPrecondition: {f, f, r},
-		codes.Aborted:            {u, u, r},
-		codes.OutOfRange:         {f, f, f},
-		codes.Unimplemented:      {f, f, f},
-		codes.Internal:           {u, u, r},
-		codes.Unavailable:        {u, u, r},
-		codes.DataLoss:           {u, u, r},
-		codes.Unauthenticated:    {f, f, f},
-		codes.Code(17):           {u, u, r},
-		codes.Code(4242):         {u, u, r},
-		codes.Code(1<<32 - 1):    {u, u, r},
+	want := map[codes.Code][5]volume.Outcome{
+		codes.OK:                 {o, o, o, o, o},
+		codes.Canceled:           {u, u, r, u, u},
+		codes.Unknown:            {u, u, r, u, u},
+		codes.InvalidArgument:    {f, f, f, f, f},
+		codes.DeadlineExceeded:   {u, u, r, u, u},
+		codes.NotFound:           {f, u, f, f, u},
+		codes.AlreadyExists:      {u, f, f, f, f},
+		codes.PermissionDenied:   {f, f, f, f, f},
+		codes.ResourceExhausted:  {u, u, r, f, u},
+		codes.FailedPrecondition: {f, f, r, f, f},
+		codes.Aborted:            {u, u, r, u, u},
+		codes.OutOfRange:         {f, f, f, f, f},
+		codes.Unimplemented:      {f, f, f, f, f},
+		codes.Internal:           {u, u, r, u, u},
+		codes.Unavailable:        {u, u, r, u, u},
+		codes.DataLoss:           {u, u, r, u, u},
+		codes.Unauthenticated:    {f, f, f, f, f},
+		codes.Code(17):           {u, u, r, u, u},
+		codes.Code(4242):         {u, u, r, u, u},
+		codes.Code(1<<32 - 1):    {u, u, r, u, u},
 	}
 	for code := codes.Code(0); code <= 16; code++ {
 		if _, ok := want[code]; !ok {
@@ -59,7 +59,9 @@ func TestOutcomes(t *testing.T) {
 }
 
 func TestClassOfEveryCall(t *testing.T) {
-	want := map[string]Class{"ControllerPublishVolume": Publish, "ControllerUnpublishVolume": Unpublish}
+	want := map[string]Class{
+		"ControllerPublishVolume": Publish, "ControllerUnpublishVolume": Unpublish, "CreateVolume": Create, "DeleteVolume": Delete,
+	}
 	for _, m := range csi.Controller_ServiceDesc.Methods {
 		class, ok := want[m.MethodName]
 		if !ok {
@@ -101,5 +103,20 @@ func TestCallErrorIsFoundByItsFriends(t *testing.T) {
 	}
 	if mute := c.callError("/x/Y", nil, status.Error(codes.Internal, ""), true); mute.Message == "" {
 		t.Error("An error without a message has an empty one, want words")
+	}
+}
+
+// TestOversizedReplyOfACreateIsUncertain: the code alone would say that there was
+// no room.
+func TestOversizedReplyOfACreateIsUncertain(t *testing.T) {
+	c := newClient(t, Config{Address: "/s", MaxReceiveBytes: 1000})
+	for text, want := range map[string]volume.Outcome{
+		"grpc: received message larger than max (2000 vs. 1000)": volume.OutcomeUncertain,
+		"the pool is full": volume.OutcomeFinal,
+	} {
+		e := c.callError(csi.Controller_CreateVolume_FullMethodName, nil, status.Error(codes.ResourceExhausted, text), true)
+		if e.Outcome() != want {
+			t.Errorf("%q: outcome %s, want %s", text, e.Outcome(), want)
+		}
 	}
 }
