@@ -48,7 +48,6 @@ func (j *Journal) Open(ctx context.Context) (map[string]string, error) {
 	return j.Records(), nil
 }
 
-
 func pageOf(number int, cm *v1.ConfigMap) *page {
 	p := &page{number: number, version: cm.ResourceVersion, holder: cm.Annotations[AnnotationHolder]}
 	p.hold(cm.Data)

@@ -1,0 +1,200 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// worker takes keys from a queue until it is shut down.
+func (ctrl *ProvisionController) worker(ctx context.Context, q *queue, sync func(context.Context, string) error) {
+	for {
+		key, shutdown := q.Get()
+		if shutdown {
+			return
+		}
+		ctrl.process(ctx, q, key, sync)
+	}
+}
+
+// process works on one key. A panic in it is caught and backs the key off: one
+// bad object must not stop the others.
+func (ctrl *ProvisionController) process(ctx context.Context, q *queue, key string, sync func(context.Context, string) error) {
+	defer q.Done(key)
+	defer func() {
+		if r := recover(); r != nil {
+			ctrl.metrics.panics.Inc()
+			klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", r), "Panicked while working on an item", "item", key, "stack", string(debug.Stack()))
+			q.fail(key, ctrl.retryMax)
+		}
+	}()
+	// A queue that is shut down still hands out what it holds.
+	if ctx.Err() != nil || ctrl.draining() {
+		return
+	}
+	err := sync(ctx, key)
+	var wait *waitError
+	switch {
+	case err == nil:
+		q.forget(key)
+	case errors.As(err, &wait):
+		q.later(key, wait.For)
+	default:
+		var least time.Duration
+		if infeasible(err) {
+			least = ctrl.retryMax
+		}
+		pause := q.fail(key, least)
+		klog.FromContext(ctx).Error(err, "Failed, trying again", "item", key, "failures", q.failed(key), "after", pause.Round(time.Millisecond))
+	}
+}
+
+// waitError is no failure: the item is looked at again after a while, if nothing
+// wakes it before.
+type waitError struct {
+	Reason string
+	For    time.Duration
+}
+
+// Error implements error.
+func (e *waitError) Error() string { return e.Reason }
+
+// infeasible reports whether an error will be met again until an object changes.
+func infeasible(err error) bool {
+	var i Infeasible
+	return errors.As(err, &i) && i.Infeasible()
+}
+
+// syncClaim provisions for a claim, by its UID.
+func (ctrl *ProvisionController) syncClaim(ctx context.Context, key string) error {
+	uid := types.UID(key)
+	claim, err := ctrl.claimByUID(uid)
+	if err != nil {
+		return err
+	}
+	op, begun := ctrl.ops.get(uid)
+	if begun {
+		return ctrl.goOn(ctx, op, claim)
+	}
+	if claim == nil {
+		ctrl.ops.forget(uid)
+		return nil
+	}
+	class, err := ctrl.wanted(ctx, claim)
+	if class == nil || err != nil {
+		return err
+	}
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KObj(claim)))
+	if there, err := ctrl.provisioned(ctx, claim); there || err != nil {
+		return err
+	}
+	return ctrl.provision(ctx, claim, class)
+}
+
+// wanted returns the class of a claim that is to be provisioned now; nil for any
+// other.
+func (ctrl *ProvisionController) wanted(ctx context.Context, claim *v1.PersistentVolumeClaim) (*storagev1.StorageClass, error) {
+	if !ctrl.rules.addressed(claim) || claim.DeletionTimestamp != nil {
+		return nil, nil
+	}
+	if q, ok := ctrl.provisioner.(Qualifier); ok && !q.ShouldProvision(ctx, claim) {
+		return nil, nil
+	}
+	if times, failed := ctrl.ops.failedTimes(claim.UID); failed && !ctrl.retryForever && times >= ctrl.threshold {
+		klog.FromContext(ctx).V(2).Info("A claim has failed too often and is left alone", "claim", klog.KObj(claim), "failures", times)
+		return nil, nil
+	}
+	class, err := ctrl.class(claim)
+	switch {
+	case apierrors.IsNotFound(err) && ctrl.rules.before(5):
+		return nil, nil
+	case apierrors.IsNotFound(err):
+		return nil, ctrl.failed(claim, fmt.Errorf("StorageClass %q does not exist: create it, or name another in a new claim", className(claim)))
+	case err != nil:
+		return nil, err
+	}
+	if !ctrl.rules.mayProvision(claim, class) || ctrl.slow.waits(claim, class, ctrl.clock.Now()) {
+		return nil, nil
+	}
+	return class, nil
+}
+
+// class reads the class of a claim.
+func (ctrl *ProvisionController) class(claim *v1.PersistentVolumeClaim) (*storagev1.StorageClass, error) {
+	return ctrl.classes.Get(className(claim))
+}
+
+// claimByUID finds a claim; nil if there is none (any more).
+func (ctrl *ProvisionController) claimByUID(uid types.UID) (*v1.PersistentVolumeClaim, error) {
+	found, err := ctrl.claimInformer.GetIndexer().ByIndex(byUID, string(uid))
+	if err != nil {
+		return nil, fmt.Errorf("looking for the claim %s: %w", uid, err)
+	}
+	for _, obj := range found {
+		if claim, ok := obj.(*v1.PersistentVolumeClaim); ok {
+			return claim, nil
+		}
+	}
+	return nil, nil
+}
+
+// liveClaim reads a claim from the server; nil if it is gone, or another one has
+// its name.
+func (ctrl *ProvisionController) liveClaim(ctx context.Context, namespace, name string, uid types.UID) (*v1.PersistentVolumeClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, ctrl.timeout)
+	defer cancel()
+	claim, err := ctrl.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading claim %s/%s: %w", namespace, name, err)
+	case claim.UID != uid:
+		return nil, nil
+	}
+	return claim, nil
+}
+
+// onClaim takes in a claim that was added or has changed.
+func (ctrl *ProvisionController) onClaim(was, is *v1.PersistentVolumeClaim) {
+	if is.Spec.VolumeName != "" {
+		ctrl.ops.unsave(is.UID)
+	}
+	_, begun := ctrl.ops.get(is.UID)
+	switch {
+	case !begun && !ctrl.rules.addressed(is):
+		return
+	case was == nil || changed(was, is):
+		ctrl.claims.renew(string(is.UID))
+	default:
+		ctrl.claims.add(string(is.UID))
+	}
+}
+
+// changed reports whether a claim says something new to us.
+func changed(was, is *v1.PersistentVolumeClaim) bool {
+	return !equality.Semantic.DeepEqual(was.Spec, is.Spec) || !equality.Semantic.DeepEqual(was.Annotations, is.Annotations) ||
+		(was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil)
+}
+
+// onClaimGone forgets a claim, unless its volume may exist.
+func (ctrl *ProvisionController) onClaimGone(claim *v1.PersistentVolumeClaim) {
+	ctrl.ops.unsave(claim.UID)
+	ctrl.slow.forget(claim.UID)
+	if _, begun := ctrl.ops.get(claim.UID); begun {
+		ctrl.claims.add(string(claim.UID))
+		return
+	}
+	ctrl.ops.forget(claim.UID)
+	ctrl.claims.forget(string(claim.UID))
+}

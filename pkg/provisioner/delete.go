@@ -1,0 +1,124 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+// lookAgain is how long a deletion waits for an event that may have been missed.
+const lookAgain = time.Minute
+
+// deleteVolume deletes the volume of a PersistentVolume, and then the
+// PersistentVolume. What it goes by is read live: an informer that lags must
+// not cost data.
+func (ctrl *ProvisionController) deleteVolume(ctx context.Context, pv *v1.PersistentVolume) error {
+	if !ctrl.ops.wasDeleted(pv.UID) {
+		live, err := ctrl.livePV(ctx, pv.Name)
+		if err != nil {
+			return err
+		}
+		if live == nil || live.UID != pv.UID || !ctrl.rules.shouldDelete(live) {
+			return nil
+		}
+		pv = live
+		if err := ctrl.claimIsGone(ctx, pv); err != nil {
+			return err
+		}
+		if done, err := ctrl.deleteIt(ctx, pv); !done || err != nil {
+			return err
+		}
+	}
+	return ctrl.deletePV(ctx, pv)
+}
+
+// claimIsGone reads the claim that a Released PersistentVolume was for. One that is
+// still there is about to be bound: kube-controller-manager had not seen it yet.
+func (ctrl *ProvisionController) claimIsGone(ctx context.Context, pv *v1.PersistentVolume) error {
+	ref := pv.Spec.ClaimRef
+	if ref == nil || ref.UID == "" {
+		return nil
+	}
+	claim, err := ctrl.liveClaim(ctx, ref.Namespace, ref.Name, ref.UID)
+	if err != nil {
+		return err
+	}
+	if claim == nil || claim.Spec.VolumeName != "" && claim.Spec.VolumeName != pv.Name {
+		return nil
+	}
+	message := fmt.Sprintf("The volume is not deleted: PersistentVolume %s is Released, yet its claim %s/%s exists", pv.Name, ref.Namespace, ref.Name)
+	if ctrl.told.news(pv.UID, message) {
+		ctrl.recorder.Event(pv, v1.EventTypeWarning, ReasonVolumeDeleteRefused, message)
+	}
+	return &waitError{Reason: message, For: lookAgain}
+}
+
+// deleteIt deletes the volume; done is false where it was left alone.
+func (ctrl *ProvisionController) deleteIt(ctx context.Context, pv *v1.PersistentVolume) (done bool, err error) {
+	began := ctrl.clock.Now()
+	by, err := ctrl.attached(pv)
+	if err == nil && by != "" {
+		err = &InUseError{Reason: by}
+	}
+	if err == nil {
+		err = ctrl.deleteAsset(ctx, pv)
+	}
+	var ignored *IgnoredError
+	var inUse *InUseError
+	switch {
+	case err == nil:
+		ctrl.ops.setDeleted(pv.UID)
+		ctrl.metrics.deleted(pv, ctrl.clock.Since(began))
+		klog.FromContext(ctx).Info("Deleted the volume")
+		ctrl.onChange(pv)
+		return true, nil
+	case errors.As(err, &ignored):
+		klog.FromContext(ctx).V(2).Info("The volume is not deleted here", "reason", ignored.Reason)
+		return false, nil
+	case errors.As(err, &inUse):
+		if ctrl.told.news(pv.UID, inUse.Reason) {
+			ctrl.recorder.Event(pv, v1.EventTypeNormal, ReasonVolumeDelete, "The volume is deleted once it is detached: "+inUse.Reason)
+		}
+		return false, &waitError{Reason: inUse.Error(), For: lookAgain}
+	default:
+		ctrl.metrics.deleteFailed(pv)
+		ctrl.recorder.Event(pv, v1.EventTypeWarning, ReasonVolumeFailedDelete, err.Error())
+		return false, fmt.Errorf("deleting the volume of PersistentVolume %s: %w", pv.Name, err)
+	}
+}
+
+// deleteAsset calls the provisioner in the best way that it has.
+func (ctrl *ProvisionController) deleteAsset(ctx context.Context, pv *v1.PersistentVolume) error {
+	if d, ok := ctrl.provisioner.(ContextDeleter); ok {
+		return d.DeleteExt(ctx, pv)
+	}
+	return ctrl.provisioner.Delete(pv)
+}
+
+// deletePV takes our finalizer off and deletes the object. In this order: once it
+// is Terminating, others take their finalizers off at the same time as we.
+func (ctrl *ProvisionController) deletePV(ctx context.Context, pv *v1.PersistentVolume) error {
+	if hasFinalizer(pv) {
+		if err := ctrl.takeFinalizer(ctx, pv); err != nil {
+			return err
+		}
+	}
+	if pv.DeletionTimestamp != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, ctrl.timeout)
+	defer cancel()
+	err := ctrl.client.CoreV1().PersistentVolumes().Delete(ctx, pv.Name, *metav1.NewPreconditionDeleteOptions(string(pv.UID)))
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		err = fmt.Errorf("deleting PersistentVolume %s, whose volume is deleted: %w", pv.Name, err)
+		ctrl.recorder.Event(pv, v1.EventTypeWarning, ReasonVolumeFailedDelete, err.Error())
+		return err
+	}
+	return nil
+}

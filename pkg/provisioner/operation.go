@@ -1,0 +1,139 @@
+package provisioner
+
+import (
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// operation is what is remembered of a claim whose volume may exist.
+type operation struct {
+	// claim as it was when it was last seen: it may have gone since.
+	claim *v1.PersistentVolumeClaim
+	// pv is made and not saved yet. Nil: the volume is in the background.
+	pv *v1.PersistentVolume
+	// found: an earlier process began it, so that it may have come further than we
+	// know.
+	found bool
+}
+
+// operations are what was begun and is not over.
+type operations struct {
+	mu    sync.Mutex
+	begun map[types.UID]operation
+	// saved are claims whose PersistentVolume was saved and that were not seen
+	// bound since, by its name.
+	saved map[types.UID]string
+	// given are claims that were refused so often that they are left alone.
+	failures map[types.UID]int
+	// deleted are PersistentVolumes whose volume is deleted and that are not gone.
+	deleted map[types.UID]bool
+}
+
+func newOperations() *operations {
+	return &operations{
+		begun: map[types.UID]operation{}, saved: map[types.UID]string{}, failures: map[types.UID]int{}, deleted: map[types.UID]bool{},
+	}
+}
+
+// get returns what was begun for a claim.
+func (o *operations) get(uid types.UID) (operation, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	op, ok := o.begun[uid]
+	return op, ok
+}
+
+// begin notes that a volume may exist for the claim, or how far it has come.
+func (o *operations) begin(uid types.UID, op operation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begun[uid] = op
+}
+
+// end notes that no volume is on its way for the claim.
+func (o *operations) end(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.begun, uid)
+}
+
+// save notes that the claim's PersistentVolume is in the cluster.
+func (o *operations) save(uid types.UID, pv string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.begun, uid)
+	delete(o.failures, uid)
+	o.saved[uid] = pv
+}
+
+// savedAs is the PersistentVolume that was saved for a claim, or empty.
+func (o *operations) savedAs(uid types.UID) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.saved[uid]
+}
+
+// unsave forgets that: the claim is bound or gone, or the PersistentVolume is.
+func (o *operations) unsave(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.saved, uid)
+}
+
+// fail counts a failure of a claim.
+func (o *operations) fail(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failures[uid]++
+}
+
+// failedTimes is how often a claim has failed.
+func (o *operations) failedTimes(uid types.UID) (times int, any bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	times, any = o.failures[uid]
+	return times, any
+}
+
+// forget drops the failures of a claim that is gone, or fine.
+func (o *operations) forget(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.failures, uid)
+}
+
+// setDeleted notes that the volume of a PersistentVolume is deleted; wasDeleted
+// reads it, and gone ends it with the object.
+func (o *operations) setDeleted(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.deleted[uid] = true
+}
+
+func (o *operations) wasDeleted(uid types.UID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.deleted[uid]
+}
+
+func (o *operations) gone(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.deleted, uid)
+}
+
+// background is how many claims have a volume that may exist.
+func (o *operations) background() (inBackground, unsaved int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, op := range o.begun {
+		if op.pv != nil {
+			unsaved++
+		} else {
+			inBackground++
+		}
+	}
+	return inBackground, unsaved
+}

@@ -1,0 +1,84 @@
+package provisioner
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+)
+
+// synced are the informers that Run waits for.
+func (ctrl *ProvisionController) synced() []cache.InformerSynced {
+	synced := []cache.InformerSynced{ctrl.claimInformer.HasSynced, ctrl.volumeInformer.HasSynced, ctrl.classInformer.HasSynced}
+	if ctrl.guardAttached {
+		synced = append(synced, ctrl.attachmentInformer.HasSynced)
+	}
+	return synced
+}
+
+// ownRecorder makes a recorder; the result ends it.
+func (ctrl *ProvisionController) ownRecorder(ctx context.Context) func() {
+	b := record.NewBroadcaster(record.WithContext(ctx))
+	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: ctrl.client.CoreV1().Events("")})
+	ctrl.recorder = b.NewRecorder(scheme.Scheme, v1.EventSource{Component: ctrl.component()})
+	return b.Shutdown
+}
+
+// subscribe registers the handlers; the result takes them back.
+func (ctrl *ProvisionController) subscribe() (unsubscribe func(), err error) {
+	var undo []func()
+	add := func(inf cache.SharedIndexInformer, h cache.ResourceEventHandlerFuncs) {
+		if err != nil {
+			return
+		}
+		var reg cache.ResourceEventHandlerRegistration
+		if reg, err = inf.AddEventHandler(h); err == nil {
+			undo = append(undo, func() { _ = inf.RemoveEventHandler(reg) }) // fails only for a foreign registration
+		}
+	}
+	add(ctrl.claimInformer, handlers(ctrl.onClaim, ctrl.onClaimGone))
+	add(ctrl.volumeInformer, handlers(ctrl.onVolume, ctrl.onVolumeGone))
+	add(ctrl.classInformer, handlers(func(was, is *storagev1.StorageClass) {
+		if was == nil || was.ResourceVersion != is.ResourceVersion {
+			ctrl.onClass(is.Name)
+		}
+	}, func(*storagev1.StorageClass) {}))
+	if ctrl.guardAttached {
+		add(ctrl.attachmentInformer, handlers(func(_, _ *storagev1.VolumeAttachment) {}, ctrl.onAttachmentGone))
+	}
+	return func() {
+		for _, f := range undo {
+			f()
+		}
+	}, err
+}
+
+// handlers are event handlers for objects of one type. was is nil for one that
+// was added.
+func handlers[T any](set func(was, is *T), gone func(*T)) cache.ResourceEventHandlerFuncs {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if is, ok := obj.(*T); ok {
+				set(nil, is)
+			}
+		},
+		UpdateFunc: func(old, obj any) {
+			was, ok := old.(*T)
+			if is, isT := obj.(*T); ok && isT {
+				set(was, is)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			if was, ok := obj.(*T); ok {
+				gone(was)
+			}
+		},
+	}
+}
