@@ -98,7 +98,7 @@ func (ctrl *ProvisionController) syncClaim(ctx context.Context, key string) erro
 	if there, err := ctrl.provisioned(ctx, claim); there || err != nil {
 		return err
 	}
-	return ctrl.provision(ctx, claim, class)
+	return ctrl.provision(ctx, claim, class, false)
 }
 
 // wanted returns the class of a claim that is to be provisioned now; nil for any

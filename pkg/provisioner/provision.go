@@ -71,7 +71,8 @@ func (ctrl *ProvisionController) livePV(ctx context.Context, name string) (*v1.P
 // goOn takes a claim whose volume may exist as far as it goes. claim is nil where
 // it has gone.
 func (ctrl *ProvisionController) goOn(ctx context.Context, op operation, claim *v1.PersistentVolumeClaim) error {
-	if claim == nil {
+	abandoned := claim == nil
+	if abandoned {
 		claim = op.claim
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KObj(claim)))
@@ -97,15 +98,15 @@ func (ctrl *ProvisionController) goOn(ctx context.Context, op operation, claim *
 		}
 		class = nil
 	}
-	return ctrl.provision(ctx, claim, class)
+	return ctrl.provision(ctx, claim, class, abandoned)
 }
 
 // provision makes the volume of a claim. class is nil only where the volume may
 // exist and the class has gone.
-func (ctrl *ProvisionController) provision(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+func (ctrl *ProvisionController) provision(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, abandoned bool) error {
 	options := VolumeOptions{
 		PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
-		PVName:                        ctrl.volumeName(claim), PVC: claim, StorageClass: class, SelectedNode: selectedNode(claim),
+		PVName:                        ctrl.volumeName(claim), PVC: claim, StorageClass: class, SelectedNode: selectedNode(claim), Abandoned: abandoned,
 	}
 	if class != nil {
 		options.Parameters = class.Parameters

@@ -86,6 +86,9 @@ type VolumeOptions struct {
 	StorageClass *storagev1.StorageClass
 	// SelectedNode is the name of the node that the scheduler chose, or empty.
 	SelectedNode string
+	// Abandoned: the claim has gone, and a volume that it has is only to be made
+	// known, so that it can be deleted.
+	Abandoned bool
 }
 
 // IgnoredError says that a call was not for this provisioner, and did nothing.
