@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -49,6 +50,8 @@ type Clients struct {
 	Lease kubernetes.Interface
 	// Work carries everything the controllers read and write.
 	Work kubernetes.Interface
+	// Dynamic is Work for what has no client of its own: objects of CRDs.
+	Dynamic dynamic.Interface
 	// Events carries events.
 	Events kubernetes.Interface
 }
@@ -77,6 +80,10 @@ func NewClients(ctx context.Context, cfg Config) (*Clients, error) {
 	}
 	if clients.Work, err = kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(base), cfg.UserAgent)); err != nil {
 		return nil, fmt.Errorf("making the client: %w", err)
+	}
+	untyped := rest.AddUserAgent(rest.CopyConfig(base), cfg.UserAgent)
+	if clients.Dynamic, err = dynamic.NewForConfig(untyped); err != nil {
+		return nil, fmt.Errorf("making the dynamic client: %w", err)
 	}
 	events := rest.AddUserAgent(rest.CopyConfig(base), cfg.UserAgent+"/events")
 	events.QPS, events.Burst = fallbackQPS, fallbackBurst

@@ -102,6 +102,9 @@ type Config struct {
 	// former leader may have a call in flight for: the longest deadline of a
 	// publish that any leader may have set. It is raised to Timeout.
 	HoldOff time.Duration
+	// Released is told of a volume that no node has any more, see Holds. It must
+	// not block. Nil: nobody is told.
+	Released func(volume.Handle)
 	// IsLeader is asked before each write and each CSI call; it goes by this
 	// process's monotonic clock. Nil: always the leader.
 	IsLeader func() bool
@@ -130,6 +133,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.IsLeader == nil {
 		cfg.IsLeader = func() bool { return true }
+	}
+	if cfg.Released == nil {
+		cfg.Released = func(volume.Handle) {}
 	}
 	if cfg.Capabilities == nil {
 		cfg.Capabilities = func() Capabilities { return Capabilities{} }

@@ -77,6 +77,9 @@ func (c *Controller) onAttachmentGone(obj any) {
 	c.guard.forget(va.UID)
 	if resolved {
 		c.enqueue(item{key: key}, true)
+		if !c.Holds(key.Handle) {
+			c.cfg.Released(key.Handle)
+		}
 	}
 	if pv, err := c.pvs.Get(pvName(va)); err == nil && c.leaving(pv) {
 		c.enqueue(item{pv: pv.Name}, true)

@@ -78,6 +78,9 @@ func (c *Controller) workKey(ctx context.Context, l *lane, it item) {
 		}
 		if err == nil {
 			c.lanes.forget(it)
+			if s.Kind.Detaches() && !c.Holds(it.key.Handle) {
+				c.cfg.Released(it.key.Handle)
+			}
 		}
 	}
 	c.lanes.fail(l, it, c.cfg.RetryIntervalMax)

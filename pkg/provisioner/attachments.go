@@ -31,11 +31,8 @@ func (ctrl *ProvisionController) attached(pv *v1.PersistentVolume) (string, erro
 			}
 		}
 	}
-	if ctrl.holds == nil || pv.Spec.CSI == nil {
-		return "", nil
-	}
-	if node, held := ctrl.holds(volume.Handle(pv.Spec.CSI.VolumeHandle)); held {
-		return fmt.Sprintf("it may still be attached to node %s", node), nil
+	if ctrl.holds != nil && pv.Spec.CSI != nil && ctrl.holds(volume.Handle(pv.Spec.CSI.VolumeHandle)) {
+		return "it is not certain that it is detached from all nodes", nil
 	}
 	return "", nil
 }

@@ -66,7 +66,7 @@ type ProvisionController struct {
 	volumeName           func(*v1.PersistentVolumeClaim) string
 	onChange             func(*v1.PersistentVolume)
 	guardAttached        bool
-	holds                func(volume.Handle) (string, bool)
+	holds                func(volume.Handle) bool
 
 	claimInformer, volumeInformer, classInformer, attachmentInformer cache.SharedIndexInformer
 

@@ -13,7 +13,7 @@ import (
 )
 
 // lookAgain is how long a deletion waits for an event that may have been missed.
-const lookAgain = time.Minute
+const lookAgain = 15 * time.Second
 
 // deleteVolume deletes the volume of a PersistentVolume, and then the
 // PersistentVolume. What it goes by is read live: an informer that lags must

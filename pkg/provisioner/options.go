@@ -63,9 +63,9 @@ func WithRegistry(r metrics.KubeRegistry) Option {
 }
 
 // WithVolumeAttachments keeps a volume from being deleted while a VolumeAttachment
-// for it exists, or holds says on which node it may still be. Volume has to be
-// called when holds has changed its answer.
-func WithVolumeAttachments(holds func(volume.Handle) (node string, held bool)) Option {
+// for it exists, or holds says that a node may still have it; holds may be nil.
+// Released has to be called when its answer becomes false.
+func WithVolumeAttachments(holds func(volume.Handle) bool) Option {
 	return func(ctrl *ProvisionController) { ctrl.guardAttached, ctrl.holds = true, holds }
 }
 

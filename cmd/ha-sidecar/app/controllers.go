@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/informers"
@@ -19,12 +20,14 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/pkg/failover"
 	"github.com/ha-sidecar/ha-sidecar/pkg/hacontroller"
 	"github.com/ha-sidecar/ha-sidecar/pkg/health"
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
 // Names of controllers, as --controllers and the logs know them.
 const (
 	controllerHealth       = "health"
 	controllerFailover     = "failover"
+	controllerProvisioner  = "provisioner"
 	controllerAttacher     = "attacher"
 	controllerHAController = "hacontroller"
 )
@@ -33,18 +36,20 @@ const (
 // too, so that an old one never acts beside it. The order is fixed, so that two
 // processes never wait for each other.
 var legacyLeases = []struct{ controller, prefix string }{
+	// external-provisioner's has the driver's name alone.
+	{controllerProvisioner, ""},
 	{controllerAttacher, "external-attacher-leader-"},
 	{controllerHealth, "external-health-monitor-leader-"},
 }
 
-func controllerNames() string {
-	return strings.Join([]string{controllerHealth, controllerFailover, controllerAttacher}, ", ")
-}
+// known are the controllers that --controllers can name.
+var known = []string{controllerHealth, controllerFailover, controllerProvisioner, controllerAttacher}
+
+func controllerNames() string { return strings.Join(known, ", ") }
 
 // enabledControllers resolves --controllers as kube-controller-manager does: a
 // name, "-name", and "*" for all that are not taken out.
 func enabledControllers(selection []string) ([]string, error) {
-	known := []string{controllerHealth, controllerFailover, controllerAttacher}
 	var enabled []string
 	for _, s := range selection {
 		if name := strings.TrimPrefix(s, "-"); s != "*" && !slices.Contains(known, name) {
@@ -77,6 +82,10 @@ type deps struct {
 	registry metrics.KubeRegistry
 	leader   hacontroller.LeaderElector
 	tracer   trace.Tracer
+	// namespace is where our own objects are.
+	namespace string
+	// started is when the process began.
+	started time.Time
 }
 
 // build makes the enabled controllers: the whole table. Each takes its
@@ -86,10 +95,18 @@ func build(d deps, enabled []string) (*controllers, []part, error) {
 	c := &controllers{}
 	var err error
 	if slices.Contains(enabled, controllerAttacher) {
-		if c.attacher, err = newAttacher(d); err != nil {
+		if c.attacher, err = newAttacher(d, c); err != nil {
 			return nil, nil, fmt.Errorf("making the attacher: %w", err)
 		}
 		parts = append(parts, part{name: controllerAttacher, run: c.attacher.Run, drain: c.attacher.Drain})
+	}
+	if slices.Contains(enabled, controllerProvisioner) {
+		p, err := newProvisioner(d, c)
+		if err != nil {
+			return nil, nil, fmt.Errorf("making the provisioner: %w", err)
+		}
+		c.provisioner = p
+		parts = append(parts, part{name: controllerProvisioner, run: p.run, drain: p.controller.Drain})
 	}
 	if slices.Contains(enabled, controllerHealth) {
 		if c.monitor, err = newHealth(d); err != nil {
@@ -107,7 +124,7 @@ func build(d deps, enabled []string) (*controllers, []part, error) {
 	return c, parts, nil
 }
 
-func newAttacher(d deps) (*attach.Controller, error) {
+func newAttacher(d deps, c *controllers) (*attach.Controller, error) {
 	o := d.opts
 	var evidence attach.Evidence
 	if o.Attacher.ReconcileSync > 0 {
@@ -127,6 +144,11 @@ func newAttacher(d deps) (*attach.Controller, error) {
 		RetryIntervalStart: pick(o.Attacher.RetryIntervalStart, o.RetryIntervalStart),
 		RetryIntervalMax:   pick(o.Attacher.RetryIntervalMax, o.RetryIntervalMax),
 		HoldOff:            o.attachHoldOff(),
+		Released: func(h volume.Handle) {
+			if c.provisioner != nil {
+				c.provisioner.controller.Released(h)
+			}
+		},
 	})
 }
 

@@ -18,9 +18,10 @@ import (
 
 // controllers are those that were built; nil: not enabled.
 type controllers struct {
-	attacher *attach.Controller
-	monitor  *health.Monitor
-	decider  *failover.Controller
+	attacher    *attach.Controller
+	monitor     *health.Monitor
+	decider     *failover.Controller
+	provisioner *provisioning
 }
 
 // debug serves what the controllers know, as JSON, on the loopback interface.

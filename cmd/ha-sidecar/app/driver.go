@@ -38,6 +38,22 @@ func (g guarded) ControllerUnpublish(ctx context.Context, req *csi.ControllerUnp
 	return g.Client.ControllerUnpublish(ctx, req)
 }
 
+// CreateVolume calls the driver while the lease is held.
+func (g guarded) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+	if !g.leader.IsLeader() {
+		return nil, notSent{"CreateVolume"}
+	}
+	return g.Client.CreateVolume(ctx, req)
+}
+
+// DeleteVolume calls the driver while the lease is held.
+func (g guarded) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	if !g.leader.IsLeader() {
+		return nil, notSent{"DeleteVolume"}
+	}
+	return g.Client.DeleteVolume(ctx, req)
+}
+
 // notSent is a call that was held back, and so had no effect.
 type notSent struct{ method string }
 

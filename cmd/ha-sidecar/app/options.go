@@ -1,6 +1,7 @@
 package app
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -26,6 +27,7 @@ type Options struct {
 	RetryIntervalStart time.Duration
 	RetryIntervalMax   time.Duration
 	Attacher           AttacherOptions
+	Provisioner        ProvisionerOptions
 
 	Health   HealthOptions
 	Failover FailoverOptions
@@ -36,6 +38,9 @@ type Options struct {
 	MetricsPath  string
 	DrainTimeout time.Duration
 	Logs         *logsapi.LoggingConfiguration
+
+	// given tells whether a flag was on the command line.
+	given func(flag string) bool
 }
 
 // AttacherOptions override the plain flags for the attacher alone; zero means
@@ -104,8 +109,10 @@ func NewOptions() *Options {
 		Leader: LeaderOptions{
 			Enabled: true, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		},
+		Provisioner: defaultProvisionerOptions(),
 		MetricsPath: "/metrics", DrainTimeout: 20 * time.Second,
-		Logs: logs.NewOptions(),
+		Logs:  logs.NewOptions(),
+		given: func(string) bool { return false },
 	}
 }
 
@@ -119,13 +126,15 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.KubeAPIBurst, "kube-api-burst", o.KubeAPIBurst, "burst of --kube-api-qps")
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers, "controllers to run: "+controllerNames()+`; "*" is all, "-name" takes one out`)
 	fs.DurationVar(&o.Timeout, "timeout", o.Timeout, "deadline of one call to the driver; when it is lowered, --hold-off must be at least the old value until all replicas have the new one")
-	fs.IntVar(&o.WorkerThreads, "worker-threads", o.WorkerThreads, "volumes worked on at once, per lane")
+	fs.IntVar(&o.WorkerThreads, "worker-threads", o.WorkerThreads, fmt.Sprintf("volumes worked on at once, per lane; the provisioner takes %d unless this flag is given", defaultProvisionerThreads))
 	fs.DurationVar(&o.RetryIntervalStart, "retry-interval-start", o.RetryIntervalStart, "first wait after a failed operation; doubled each time")
 	fs.DurationVar(&o.RetryIntervalMax, "retry-interval-max", o.RetryIntervalMax, "longest wait after a failed operation")
 	fs.StringVar(&o.HTTPEndpoint, "http-endpoint", o.HTTPEndpoint, "address, such as :8080, of /healthz, /livez, /readyz, /metrics and, on the loopback interface, /debug; empty: none")
 	fs.StringVar(&o.MetricsPath, "metrics-path", o.MetricsPath, "path of the metrics")
 	fs.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long calls to the driver under way may take to end on SIGTERM; give the Pod 10s more")
 	o.addAttacherFlags(fs)
+	o.addProvisionerFlags(fs)
+	o.given = fs.Changed
 	o.addHealthFlags(fs)
 	o.addFailoverFlags(fs)
 	o.addLeaderFlags(fs)

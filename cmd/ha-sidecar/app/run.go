@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"go.opentelemetry.io/otel/trace"
@@ -39,12 +40,12 @@ func Run(ctx context.Context, opts *Options) error {
 	}
 	klog.FromContext(ctx).Info("Starts", "version", version.Get().Version, "controllers", enabled,
 		"failoverMode", opts.Failover.Mode, "fence", opts.Failover.Fence)
-	p := &process{opts: opts, enabled: enabled, registry: metrics.NewKubeRegistry(), elect: &election{}}
+	p := &process{opts: opts, enabled: enabled, registry: metrics.NewKubeRegistry(), elect: &election{}, started: time.Now()}
 	p.debug.elect = p.elect
 	p.csiMetrics = csimetrics.NewCSIMetricsManagerWithOptions("", csimetrics.WithSubsystem(csimetrics.SubsystemSidecar),
 		csimetrics.WithProcessStartTime(false), csimetrics.WithCustomRegistry(p.registry))
 	if p.driver, err = csiclient.New(csiclient.Config{
-		Address: opts.CSIAddress, Timeout: opts.Timeout, MaxReceiveBytes: opts.CSIMaxReceiveBytes,
+		Address: opts.CSIAddress, Timeout: max(opts.Timeout, opts.provisionerTimeout(), pick(opts.Attacher.Timeout, opts.Timeout)), MaxReceiveBytes: opts.CSIMaxReceiveBytes,
 		ListEntries: opts.Attacher.MaxEntries,
 		Metrics:     p.csiMetrics, Registry: p.registry, Clock: clock.RealClock{},
 	}); err != nil {
@@ -76,6 +77,9 @@ type process struct {
 	caches     caches
 	debug      debug
 	tracer     trace.Tracer
+	started    time.Time
+	// namespace is where leases and journal are; empty: not known.
+	namespace string
 }
 
 // trace begins to export traces where the environment names a collector. The
@@ -109,6 +113,9 @@ func (p *process) main(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := p.findNamespace(); err != nil {
+		return err
+	}
 	if err := p.prepareElection(clients); err != nil {
 		return err
 	}
@@ -124,6 +131,7 @@ func (p *process) main(ctx context.Context) error {
 	built, parts, err := build(deps{
 		opts: p.opts, driver: p.driver, clients: clients, shared: shared, leases: leases,
 		recorder: recorder, registry: p.registry, leader: p.elect, tracer: p.tracer,
+		namespace: p.namespace, started: p.started,
 	}, p.enabled)
 	if err != nil {
 		return err
@@ -160,22 +168,27 @@ func (p *process) lead(ctx context.Context, parts []part) error {
 	})
 }
 
-// prepareElection decides which leases are taken, and where.
+// findNamespace decides where leases and journal are.
+func (p *process) findNamespace() error {
+	p.namespace = p.opts.Leader.Namespace
+	if p.namespace == "" {
+		p.namespace = ownNamespace()
+	}
+	if p.namespace == "" && (p.opts.Leader.Enabled || slices.Contains(p.enabled, controllerProvisioner)) {
+		return &UsageError{errors.New("--leader-election-namespace is needed outside a Pod: leases, and the provisioner's journal, are there")}
+	}
+	return nil
+}
+
+// prepareElection decides which leases are taken.
 func (p *process) prepareElection(clients *kube.Clients) error {
 	o := p.opts.Leader
 	if !o.Enabled {
 		p.elect.set(leader.None{})
 		return nil
 	}
-	namespace := o.Namespace
-	if namespace == "" {
-		namespace = ownNamespace()
-	}
-	if namespace == "" {
-		return &UsageError{errors.New("--leader-election-namespace is needed outside a Pod")}
-	}
 	elector, err := leader.New(leader.Config{
-		Client: clients.Lease, Namespace: namespace, Leases: leaseNames(p.driver.Name(), p.enabled), Labels: o.Labels,
+		Client: clients.Lease, Namespace: p.namespace, Leases: leaseNames(p.driver.Name(), p.enabled), Labels: o.Labels,
 		LeaseDuration: o.LeaseDuration, RenewDeadline: o.RenewDeadline, RetryPeriod: o.RetryPeriod,
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -38,7 +39,7 @@ type Config struct {
 	RetryMax     time.Duration
 	// Found is told of records that an earlier holder has written after Open: they
 	// are the journal's from then on. It must not block. Nil: they are kept only.
-	Found func(records map[string]string)
+	Found func(ctx context.Context, records map[string]string)
 	// Clock is the real one if nil.
 	Clock clock.WithTicker
 }
@@ -60,7 +61,7 @@ func (cfg Config) withDefaults() (Config, error) {
 		cfg.Clock = clock.RealClock{}
 	}
 	if cfg.Found == nil {
-		cfg.Found = func(map[string]string) {}
+		cfg.Found = func(context.Context, map[string]string) {}
 	}
 	return cfg, cfg.validate()
 }

@@ -29,6 +29,9 @@ type Journal struct {
 	// epoch and pages belong to Open, then to Run.
 	epoch int64
 	pages []*page
+	// opened is closed by Open.
+	opened   chan struct{}
+	openOnce sync.Once
 
 	mu       sync.Mutex
 	puts     []*put
@@ -53,6 +56,7 @@ func New(cfg Config) (*Journal, error) {
 	}
 	return &Journal{
 		cfg: cfg, holder: uuid.NewString(), removals: map[string]bool{}, where: map[string]*page{}, wake: make(chan struct{}, 1),
+		opened: make(chan struct{}),
 	}, nil
 }
 

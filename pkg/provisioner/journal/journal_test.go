@@ -201,7 +201,7 @@ func TestLatePageOfTheEarlierHolderIsFound(t *testing.T) {
 	cfg.PageBytes = 50
 	old, _, stopOld := open(t, cfg)
 	var found map[string]string
-	cfg.Found = func(records map[string]string) { found = records }
+	cfg.Found = func(_ context.Context, records map[string]string) { found = records }
 	j, _, stop := open(t, cfg)
 	// The page is created although the lease has gone: it was on its way.
 	old.room(nil, 1<<10)
@@ -227,7 +227,7 @@ func TestLostAnswerIsNoConflictWithOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAPI()
 		cfg := config(a)
-		cfg.Found = func(records map[string]string) { t.Errorf("Found(%v) of our own records", records) }
+		cfg.Found = func(_ context.Context, records map[string]string) { t.Errorf("Found(%v) of our own records", records) }
 		j, _, stop := open(t, cfg)
 		lost := 0
 		a.after = func(*v1.ConfigMap) error {

@@ -15,7 +15,7 @@ import (
 
 // Open takes the journal over: it reads all pages, and writes each under a new
 // epoch. It returns the records. It is to be called when the lease is held, and
-// gives up on the first error; it may be called again.
+// gives up on the first error; it may be called again then.
 func (j *Journal) Open(ctx context.Context) (map[string]string, error) {
 	selector := labels.SelectorFromSet(labels.Set{LabelJournal: labelValue(j.cfg.Name)})
 	list, err := j.cfg.Client.CoreV1().ConfigMaps(j.cfg.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
@@ -45,6 +45,7 @@ func (j *Journal) Open(ctx context.Context) (map[string]string, error) {
 			return nil, err
 		}
 	}
+	j.openOnce.Do(func() { close(j.opened) })
 	return j.Records(), nil
 }
 

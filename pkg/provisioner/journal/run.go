@@ -13,10 +13,16 @@ import (
 // retryStart is the first pause after a write that failed for a while.
 const retryStart = 50 * time.Millisecond
 
-// Run writes what is put and removed until ctx ends, and then what is left, for
-// as long as one request may take. It returns ErrTakenOver if another process
+// Run writes what is put and removed, once the journal is open, until ctx ends,
+// and then what is left, for as long as one request may take. It returns ErrTakenOver if another process
 // holds the journal, nil otherwise.
 func (j *Journal) Run(ctx context.Context) error {
+	select {
+	case <-j.opened:
+	case <-ctx.Done():
+		j.close(errClosed)
+		return nil
+	}
 	for {
 		if !j.await(ctx) {
 			break
@@ -197,7 +203,7 @@ func (j *Journal) adopt(ctx context.Context, p *page) error {
 	records := p.changed(found, nil)
 	j.written(p, fresh.version, records)
 	if len(found) > 0 {
-		j.cfg.Found(found)
+		j.cfg.Found(ctx, found)
 	}
 	return nil
 }
