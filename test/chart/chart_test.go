@@ -69,7 +69,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"a short lease":          {with("leaderElection.leaseDuration=5s"), "longer, in whole seconds, than renewDeadline=10s"},
 		"a lease cut to seconds": {with("leaderElection.leaseDuration=10.9s"), "longer, in whole seconds, than renewDeadline=10s"},
 		"a short renewal":        {with("leaderElection.renewDeadline=2.4s"), "1.2 times retryPeriod=2s"},
-		"nothing runs":           {with("sidecar.controllers={-health,-failover,-attacher}"), "runs nothing"},
+		"nothing runs":           {with("sidecar.controllers={-health,-failover,-provisioner,-attacher}"), "runs nothing"},
 		"failover alone":         {with("sidecar.controllers={failover}"), "failover needs health"},
 		"enforce, no failover":   {with("failover.mode=enforce", "sidecar.controllers={attacher}"), "enforce needs health, failover and attacher"},
 		"enforce, no attacher":   {with("failover.mode=enforce", "sidecar.controllers={*,-attacher}"), "enforce needs health, failover and attacher"},

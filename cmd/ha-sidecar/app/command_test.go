@@ -42,8 +42,8 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{[]string{"--csi-max-receive-bytes=0"}, []string{"--csi-max-receive-bytes=0", "positive"}},
 		{[]string{"--kube-api-qps=5"}, []string{"--kube-api-qps and --kube-api-burst"}},
 		{[]string{"--kube-api-qps=-1", "--kube-api-burst=-1"}, []string{"--kube-api-qps and --kube-api-burst"}},
-		{[]string{"--controllers=provisioner"}, []string{"--controllers", `"provisioner"`, "health, failover, attacher"}},
-		{[]string{"--controllers=-health,-failover,-attacher,*"}, []string{"--controllers", "runs nothing"}},
+		{[]string{"--controllers=resizer"}, []string{"--controllers", `"resizer"`, "health, failover, provisioner, attacher"}},
+		{[]string{"--controllers=-health,-failover,-provisioner,-attacher,*"}, []string{"--controllers", "runs nothing"}},
 		{[]string{"--controllers=failover"}, []string{"--controllers", "failover needs health"}},
 		{[]string{"--timeout=-1s"}, []string{"--timeout=-1s", "positive"}},
 		{[]string{"--worker-threads=0"}, []string{"--worker-threads=0", "positive"}},
@@ -52,6 +52,14 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{[]string{"--attacher-timeout=-1s"}, []string{"--attacher-timeout=-1s", "negative"}},
 		{[]string{"--attacher-worker-threads=-1"}, []string{"--attacher-worker-threads=-1", "negative"}},
 		{[]string{"--attacher-retry-interval-start=10m"}, []string{"--attacher-retry-interval-max", "--attacher-retry-interval-start"}},
+		{[]string{"--provisioner-timeout=-1s"}, []string{"--provisioner-timeout=-1s", "negative"}},
+		{[]string{"--provisioner-worker-threads=-1"}, []string{"--provisioner-worker-threads", "negative"}},
+		{[]string{"--provisioner-retry-interval-start=10m"}, []string{"--provisioner-retry-interval-max", "--provisioner-retry-interval-start"}},
+		{[]string{"--snapshot-orphan-sweep-interval=-1s"}, []string{"--snapshot-orphan-sweep-interval=-1s", "negative"}},
+		{[]string{"--cloning-protection-threads=0"}, []string{"--cloning-protection-threads", "positive"}},
+		{[]string{"--volume-name-prefix=PVC_"}, []string{"--volume-name-prefix=PVC_", "name of a PersistentVolume"}},
+		{[]string{"--volume-name-uuid-length=0"}, []string{"--volume-name-uuid-length=0", "8 to 32"}},
+		{[]string{"--volume-name-uuid-length=33"}, []string{"--volume-name-uuid-length=33", "8 to 32"}},
 		{[]string{"--health-interval=0"}, []string{"--health-interval=0s", "positive"}},
 		{[]string{"--health-confirmations=0"}, []string{"--health-confirmations=0", "positive"}},
 		{[]string{"--health-confirm-after=0"}, []string{"--health-confirm-after=0s", "positive"}},
@@ -180,14 +188,16 @@ func TestFlags(t *testing.T) {
 		}
 	})
 	want := strings.Fields(`
-attacher-retry-interval-max=0s attacher-retry-interval-start=0s attacher-timeout=0s attacher-worker-threads=0 automaxprocs=false
+attacher-retry-interval-max=0s attacher-retry-interval-start=0s attacher-timeout=0s attacher-worker-threads=0 automaxprocs=false cloning-protection-threads=1 controller-publish-readonly=false
 controllers=[*] csi-address=/run/csi/socket csi-connect-timeout=2m0s csi-max-receive-bytes=16777216
-default-fstype= detach-orphans=false drain-timeout=20s evict-deadline=1m0s evict-grace-max=30s failover-mode=observe feature-gates=[] fence=none
-health-confirm-after=10s health-confirmations=3 health-interval=30s hold-off=15s http-endpoint=
+default-fstype= detach-orphans=false drain-timeout=20s evict-deadline=1m0s evict-grace-max=30s extra-create-metadata=false failover-mode=observe feature-gates=[] fence=none
+health-confirm-after=10s health-confirmations=3 health-interval=30s hold-off=15s http-endpoint= immediate-topology=true
 kube-api-burst=0 kube-api-qps=0 kubeconfig= leader-election=true leader-election-labels=[]
 leader-election-lease-duration=15s leader-election-namespace= leader-election-renew-deadline=10s leader-election-retry-period=2s
 lease-grace=20s legacy-abnormal=report manual-detach-delay=0s max-entries=0 max-failing-nodes=20% max-grpc-log-length=-1 metrics-address= metrics-path=/metrics moves-per-minute=120 override-pdb=false
-reconcile-sync=1m0s resync=10m0s retry-interval-max=5m0s retry-interval-start=1s storm-cooldown=5m0s suspect-for=10m0s timeout=15s worker-threads=10
+prevent-volume-mode-conversion=true provisioner-default-fstype= provisioner-retry-interval-max=0s provisioner-retry-interval-start=0s provisioner-timeout=0s provisioner-worker-threads=0
+reconcile-sync=1m0s resync=10m0s retry-interval-max=5m0s retry-interval-start=1s snapshot-orphan-sweep-interval=5m0s storm-cooldown=5m0s strict-topology=false suspect-for=10m0s timeout=15s
+volume-name-prefix=pvc volume-name-uuid-length=-1 worker-threads=10
 workload-backoff-initial=1m0s workload-backoff-max=30m0s workload-free-moves=3`)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)

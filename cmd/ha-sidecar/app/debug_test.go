@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
 
@@ -43,7 +45,7 @@ func built(t *testing.T, flags ...string) *controllers {
 		t.Fatal(err)
 	}
 	c, _, err := build(deps{
-		opts: opts, driver: client, clients: &kube.Clients{Work: api}, shared: kube.NewInformers(api), leases: leases,
+		opts: opts, driver: client, clients: &kube.Clients{Work: api, Dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme)}, namespace: "csi", shared: kube.NewInformers(api), leases: leases,
 		recorder: record.NewFakeRecorder(10), registry: metrics.NewKubeRegistry(), leader: leads(true),
 	}, enabled)
 	if err != nil {

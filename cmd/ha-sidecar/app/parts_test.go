@@ -27,20 +27,22 @@ func TestMain(m *testing.M) {
 
 func TestEnabledControllers(t *testing.T) {
 	for selection, want := range map[string]string{
-		"*":                  "health failover attacher",
-		"*,-failover":        "health attacher",
-		"-failover,*":        "health attacher",
+		"*":                  "health failover provisioner attacher",
+		"*,-failover":        "health provisioner attacher",
+		"-failover,*":        "health provisioner attacher",
+		"provisioner":        "provisioner",
+		"*,-provisioner":     "health failover attacher",
 		"attacher":           "attacher",
 		"health":             "health",
 		"attacher,health":    "health attacher",
 		"health,failover":    "health failover",
-		"*,attacher":         "health failover attacher",
+		"*,attacher":         "health failover provisioner attacher",
 		"attacher,-attacher": "!runs nothing",
 		"":                   "!no controller",
 		"-failover":          "!runs nothing",
 		"failover,attacher":  "!failover needs health",
 		"*,-health":          "!failover needs health",
-		"nosuch":             "!health, failover, attacher",
+		"nosuch":             "!health, failover, provisioner, attacher",
 		"*,-nosuch":          "!no controller",
 		"Health":             "!no controller",
 	} {
@@ -58,14 +60,15 @@ func TestEnabledControllers(t *testing.T) {
 }
 
 func TestLeaseNames(t *testing.T) {
-	all := []string{controllerHealth, controllerFailover, controllerAttacher}
+	all := []string{controllerHealth, controllerFailover, controllerProvisioner, controllerAttacher}
 	for _, c := range []struct {
 		driver  string
 		enabled []string
 		want    []string
 	}{
-		{"ebs.csi.aws.com", all, []string{"ha-sidecar-ebs-csi-aws-com", "external-attacher-leader-ebs-csi-aws-com", "external-health-monitor-leader-ebs-csi-aws-com"}},
+		{"ebs.csi.aws.com", all, []string{"ha-sidecar-ebs-csi-aws-com", "ebs-csi-aws-com", "external-attacher-leader-ebs-csi-aws-com", "external-health-monitor-leader-ebs-csi-aws-com"}},
 		{"d.example.com", []string{controllerAttacher}, []string{"ha-sidecar-d-example-com", "external-attacher-leader-d-example-com"}},
+		{"d.example.com", []string{controllerProvisioner}, []string{"ha-sidecar-d-example-com", "d-example-com"}},
 		{"d.example.com", []string{controllerHealth, controllerFailover}, []string{"ha-sidecar-d-example-com", "external-health-monitor-leader-d-example-com"}},
 		// A name that the API server would refuse is waited for in vain.
 		{"Storage.Example.com", []string{controllerAttacher}, []string{"ha-sidecar-storage-example-com", "external-attacher-leader-storage-example-com"}},
@@ -77,7 +80,7 @@ func TestLeaseNames(t *testing.T) {
 	// The order is the same whatever the order of --controllers, or two
 	// processes would wait for each other.
 	slices.Reverse(all)
-	if got := leaseNames("d", all); got[1] != "external-attacher-leader-d" {
+	if got := leaseNames("d", all); got[1] != "d" || got[2] != "external-attacher-leader-d" {
 		t.Errorf("leaseNames() = %v in another order", got)
 	}
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"errors"
+	v1 "k8s.io/api/core/v1"
 	"strings"
 	"testing"
 
@@ -60,9 +61,10 @@ func TestMetricsAddress(t *testing.T) {
 
 func TestUpstreamFlagsRefused(t *testing.T) {
 	for args, want := range map[string]string{
-		"--metrics-address=:1 --http-endpoint=:2":           "give only --http-endpoint",
-		"--feature-gates=Topology=true":                     "Topology is none of external-attacher's",
-		"--feature-gates=ReleaseLeaderElectionOnExit=maybe": "must be true or false",
+		"--metrics-address=:1 --http-endpoint=:2":             "give only --http-endpoint",
+		"--feature-gates=Topologie=true":                      "Topologie is none of external-attacher's",
+		"--feature-gates=CrossNamespaceVolumeDataSource=true": "alpha and not supported",
+		"--feature-gates=ReleaseLeaderElectionOnExit=maybe":   "must be true or false",
 		"--resync=10ms": "--resync=10ms: at least 1s",
 		"--resync=-1s":  "--resync=-1s: at least 1s",
 	} {
@@ -76,5 +78,56 @@ func TestVersionFlag(t *testing.T) {
 	_, want, _ := runMain(t, "version")
 	if code, stdout, stderr := runMain(t, "--version"); code != exitOK || stdout != want || stderr != "" {
 		t.Errorf("%d, %q, %q, want %q", code, stdout, stderr, want)
+	}
+}
+
+// TestProvisionerThreads: each sidecar had its own default, which a common flag
+// replaces.
+func TestProvisionerThreads(t *testing.T) {
+	for args, want := range map[string]int{
+		"":                                100,
+		"--worker-threads=7":              7,
+		"--worker-threads=10":             10,
+		"--provisioner-worker-threads=20": 20,
+		"--worker-threads=7 --provisioner-worker-threads=20": 20,
+	} {
+		o, _, err := parseAll(t, strings.Fields(args)...)
+		if err != nil || o.provisionerWorkers() != want {
+			t.Errorf("%q: %d threads, %v; want %d", args, o.provisionerWorkers(), err, want)
+		}
+	}
+}
+
+// TestFeaturesCanBeSwitchedOff: the two gates of external-provisioner that are
+// more than names.
+func TestFeaturesCanBeSwitchedOff(t *testing.T) {
+	for args, want := range map[string][2]bool{
+		"":                               {true, true},
+		"--feature-gates=Topology=true":  {true, true},
+		"--feature-gates=Topology=false": {false, true},
+		"--feature-gates=VolumeAttributesClass=0": {true, false},
+	} {
+		o, _, err := parseAll(t, strings.Fields(args)...)
+		if got := [2]bool{o.Upstream.gate("Topology"), o.Upstream.gate("VolumeAttributesClass")}; err != nil || got != want {
+			t.Errorf("%q: %v, %v; want %v", args, got, err, want)
+		}
+	}
+}
+
+func TestVolumeNames(t *testing.T) {
+	claim := &v1.PersistentVolumeClaim{}
+	claim.UID = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
+	for _, c := range []struct {
+		prefix string
+		length int
+		want   string
+	}{
+		{"pvc", -1, "pvc-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"},
+		{"vol", 12, "vol-0a1b2c3d4e5f"},
+		{"vol", 32, "vol-0a1b2c3d4e5f60718293a4b5c6d7e8f9"},
+	} {
+		if got := volumeNamer(c.prefix, c.length)(claim); got != c.want {
+			t.Errorf("%s, %d: %s, want %s", c.prefix, c.length, got, c.want)
+		}
 	}
 }

@@ -13,7 +13,8 @@ container that does not start attaches nothing.
 {{- $health := include "ha-sidecar.runs" (dict "root" . "name" "health") -}}
 {{- $failover := include "ha-sidecar.runs" (dict "root" . "name" "failover") -}}
 {{- $attacher := include "ha-sidecar.runs" (dict "root" . "name" "attacher") -}}
-{{- if not (or $health $failover $attacher) -}}
+{{- $provisioner := include "ha-sidecar.runs" (dict "root" . "name" "provisioner") -}}
+{{- if not (or $health $failover $provisioner $attacher) -}}
 {{- fail "sidecar.controllers runs nothing" -}}
 {{- end -}}
 {{- if and $failover (not $health) -}}
