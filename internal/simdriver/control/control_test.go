@@ -52,7 +52,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"GET", "/v1/info", "", 200, `"role":"controller"`},
 		{"GET", "/v1/publications", "", 200, "[]"},
-		{"GET", "/v1/ledger", "", 200, "[]"},
+		{"GET", "/v1/ledger", "", 200, `"op":"controller-create"`},
 		{"GET", "/v1/nothing", "", 404, "not found"},
 		{"DELETE", "/v1/info", "", 405, "Not Allowed"},
 		{"POST", "/v1/volumes", `{"name":"b","capacity":5}`, 200, `"vol-b"`},
