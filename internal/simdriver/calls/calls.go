@@ -29,11 +29,12 @@ const kept = 1 << 16
 type Call struct {
 	Method string    `json:"method"`
 	Begun  time.Time `json:"begun"`
-	// Name is that of CreateVolume and CreateSnapshot, Volume the volume's ID,
-	// and Node the node's, where the request has them.
-	Name   string `json:"name,omitempty"`
-	Volume string `json:"volume,omitempty"`
-	Node   string `json:"node,omitempty"`
+	// Name is that of CreateVolume and CreateSnapshot; Volume, Snapshot and Node
+	// are IDs, where the request has them.
+	Name     string `json:"name,omitempty"`
+	Volume   string `json:"volume,omitempty"`
+	Snapshot string `json:"snapshot,omitempty"`
+	Node     string `json:"node,omitempty"`
 	// SecretKeys are the keys of all secrets of the request, sorted. Their values
 	// are kept nowhere.
 	SecretKeys []string `json:"secretKeys,omitempty"`
@@ -141,8 +142,10 @@ func describe(request any) (Call, bool) {
 	if named, ok := request.(interface{ GetNodeId() string }); ok {
 		call.Node = named.GetNodeId()
 	}
-	snapshot, ok := request.(interface{ GetSnapshotId() string })
-	if call.Name == "" && call.Volume == "" && (!ok || snapshot.GetSnapshotId() == "") {
+	if named, ok := request.(interface{ GetSnapshotId() string }); ok {
+		call.Snapshot = named.GetSnapshotId()
+	}
+	if call.Name == "" && call.Volume == "" && call.Snapshot == "" {
 		return Call{}, false
 	}
 	open, keys := withoutSecrets(message)
