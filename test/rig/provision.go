@@ -105,8 +105,11 @@ func snapshotCRDs() (crds []*unstructured.Unstructured, err error) {
 			return nil, err
 		}
 		crd := &unstructured.Unstructured{}
-		if err := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096).Decode(&crd.Object); err != nil {
-			return nil, fmt.Errorf("reading %s: %w", path, err)
+		decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
+		for len(crd.Object) == 0 { // the comment is a document of its own
+			if err := decoder.Decode(&crd.Object); err != nil {
+				return nil, fmt.Errorf("reading %s: %w", path, err)
+			}
 		}
 		unstructured.RemoveNestedField(crd.Object, "status") // the server's
 		crds = append(crds, crd)
