@@ -78,12 +78,12 @@ func TestProvisioningWorld(t *testing.T) {
 			t.Errorf("%s: labels %v, topology keys (-want +got):\n%s", node, w.Node(node).Labels, diff)
 		}
 	}
-	t.Run("the scheduler obeys a volume's topology", func(t *testing.T) { schedulesToVolume(t, ctx, w) })
-	t.Run("the scheduler chooses among a class's topologies", func(t *testing.T) { schedulesWithClass(t, ctx, w) })
-	t.Run("snapshots are known", func(t *testing.T) { knowsSnapshots(t, ctx, w) })
+	t.Run("the scheduler obeys a volume's topology", func(t *testing.T) { schedulesToVolume(ctx, t, w) })
+	t.Run("the scheduler chooses among a class's topologies", func(t *testing.T) { schedulesWithClass(ctx, t, w) })
+	t.Run("snapshots are known", func(t *testing.T) { knowsSnapshots(ctx, t, w) })
 }
 
-func schedulesToVolume(t *testing.T, ctx context.Context, w *Rig) {
+func schedulesToVolume(ctx context.Context, t *testing.T, w *Rig) {
 	if _, err := w.NewClass(ctx, "at-once", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func schedulesToVolume(t *testing.T, ctx context.Context, w *Rig) {
 // selectedNode is the annotation by which the scheduler tells a provisioner.
 const selectedNode = "volume.kubernetes.io/selected-node"
 
-func schedulesWithClass(t *testing.T, ctx context.Context, w *Rig) {
+func schedulesWithClass(ctx context.Context, t *testing.T, w *Rig) {
 	later := storagev1.VolumeBindingWaitForFirstConsumer
 	_, err := w.NewClass(ctx, "later", func(class *storagev1.StorageClass) {
 		class.VolumeBindingMode = &later
@@ -163,7 +163,7 @@ func schedulesWithClass(t *testing.T, ctx context.Context, w *Rig) {
 	}
 }
 
-func knowsSnapshots(t *testing.T, ctx context.Context, w *Rig) {
+func knowsSnapshots(ctx context.Context, t *testing.T, w *Rig) {
 	for range 2 {
 		if err := w.SnapshotCRDs(ctx); err != nil {
 			t.Fatal(err)
