@@ -111,9 +111,10 @@ chart: $(BIN)/helm ## Lint the chart and check that the rendered manifest is cur
 	@./hack/render.sh | diff -u deploy/kubernetes/ha-sidecar.yaml - || { echo "deploy/kubernetes/ha-sidecar.yaml is stale: run make generate"; exit 1; }
 
 .PHONY: generate
-generate: $(BIN)/helm $(BIN)/ha-sidecar ## Render the manifest and the reference of flags
+generate: $(BIN)/helm $(BIN)/ha-sidecar ## Render the manifest and the reference of flags, and copy the CRDs of snapshots
 	./hack/render.sh > deploy/kubernetes/ha-sidecar.yaml
 	./hack/flags.sh > docs/flags.md
+	./hack/snapshot-crds.sh test/rig/crds
 
 ##@ Image
 .PHONY: image

@@ -13,4 +13,9 @@ done
 if [ -x bin/ha-sidecar ] && ! ./hack/flags.sh | diff -q docs/flags.md - >/dev/null; then
   echo "docs/flags.md is stale: run make generate"; fail=1
 fi
+crds=$(mktemp -d)
+trap 'rm -rf "$crds"' EXIT
+if ! ./hack/snapshot-crds.sh "$crds" || ! diff -rq "$crds" test/rig/crds >/dev/null; then
+  echo "test/rig/crds is stale: run make generate"; fail=1
+fi
 exit $fail

@@ -75,6 +75,7 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 func serveCommand(role string) *cobra.Command {
 	var cfg Config
 	var dialect string
+	var topology map[string]string
 	command := &cobra.Command{
 		Use:   role + " --endpoint unix:///PATH --state-dir DIR",
 		Short: "Serve the Identity and " + strings.ToUpper(role[:1]) + role[1:] + " services",
@@ -84,6 +85,9 @@ func serveCommand(role string) *cobra.Command {
 				return usageError{fmt.Errorf("--node-id %q is not allowed: give the name of the node", cfg.NodeID)}
 			}
 			if err := checkServe(&cfg, dialect); err != nil {
+				return usageError{err}
+			}
+			if err := checkProvisioning(&cfg, topology); err != nil {
 				return usageError{err}
 			}
 			driver, err := New(cfg)
@@ -101,6 +105,11 @@ func serveCommand(role string) *cobra.Command {
 	flags.StringVar(&dialect, "health", string(health.V113), "how the health of volumes is told: none, legacy (VolumeCondition of CSI 1.3 to 1.12) or v1.13")
 	if role == "node" {
 		flags.StringVar(&cfg.NodeID, "node-id", "", "the ID of this node (required)")
+		flags.StringToStringVar(&topology, "topology", nil, "where the node is, key=value,...; the controller needs --topology then")
+	} else {
+		flags.BoolVar(&cfg.Topology, "topology", false, "volumes are accessible from segments: CreateVolume takes accessibility_requirements")
+		flags.Int64Var(&cfg.Capacity, "capacity", 0, "bytes of storage in each segment, which GetCapacity tells; 0 is no limit, and no GetCapacity")
+		flags.Int64Var(&cfg.MaximumVolumeSize, "max-volume-size", 0, "the size of the largest volume in bytes; 0 is no bound")
 	}
 	return command
 }

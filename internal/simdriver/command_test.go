@@ -60,6 +60,9 @@ func TestBadInput(t *testing.T) {
 		{"--name", 2, []string{"controller", "--state-dir", state, "--endpoint", good, "--name", "a b"}},
 		{"--node-id", 2, []string{"node", "--state-dir", state, "--endpoint", good}},
 		{"--node-id", 2, []string{"node", "--state-dir", state, "--endpoint", good, "--node-id", "../x"}},
+		{"--topology", 2, []string{"node", "--state-dir", state, "--endpoint", good, "--node-id", "n", "--topology", "zone="}},
+		{"invalid argument", 2, []string{"node", "--state-dir", state, "--endpoint", good, "--node-id", "n", "--topology", "zone"}},
+		{"--capacity", 2, []string{"controller", "--state-dir", state, "--endpoint", good, "--capacity", "-1"}},
 		{"is no socket", 1, []string{"controller", "--state-dir", state, "--endpoint", "unix://" + file}},
 		{"is no socket", 1, []string{"controller", "--state-dir", state, "--endpoint", good, "--control", "unix://" + file}},
 		{"served by another process", 1, []string{"controller", "--state-dir", state, "--endpoint", "unix://" + socket}},
@@ -75,6 +78,13 @@ func TestBadInput(t *testing.T) {
 		{"gRPC code", 2, []string{"ctl", "inject", "Probe", "--code", "NOPE", "--control", good}},
 		{"nothing would happen", 2, []string{"ctl", "inject", "Probe", "--control", good}},
 		{"no duration", 2, []string{"ctl", "drop-socket", "soon", "--control", good}},
+		{"no number of bytes", 2, []string{"ctl", "set-capacity", "much", "--control", good}},
+		{"no number of bytes", 2, []string{"ctl", "set-capacity", "--control", good, "--", "-1"}},
+		{"--max-volume-size", 2, []string{"ctl", "set-capacity", "1", "--max-volume-size", "-1", "--control", good}},
+		{"is none of", 2, []string{"ctl", "misbehave", "--create", "larger", "--control", good}},
+		{"--control", 1, []string{"ctl", "misbehave", "--create", "smaller", "--state-dir", state}},
+		{"--control", 1, []string{"ctl", "counts", "--state-dir", state}},
+		{"--control", 1, []string{"ctl", "calls", "--state-dir", state}},
 		{"give --volume", 2, []string{"ctl", "health", "--state-dir", state}},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
@@ -116,11 +126,22 @@ func TestCtl(t *testing.T) {
 			ctl("", "health", "degraded", "--node", node.id)
 			ctl("", "health", "--volume", volume)
 			ctl(`"fencing": true`, "info")
+			ctl(`"name": "`+name+`"`, "volumes")
+			ctl("[]", "snapshots")
+			ctl("[]", "capacity")
+			ctl("", "set-capacity", "4096", "--segments", "zone=a", "--max-volume-size", "2048")
+			ctl(`"maximumVolumeSize": 2048`, "capacity")
+			ctl("", "set-capacity", "none", "--segments", "zone=a")
+			ctl("[]", "capacity")
 			if name != "control" {
 				return
 			}
 			ctl("1", "inject", "Probe", "--code", "UNAVAILABLE", "--delay", "1ms", "--times", "1", "--effect")
 			ctl(`"method": "Probe"`, "faults")
+			ctl("", "misbehave", "--create", "smaller", "--name", "v")
+			ctl("", "misbehave")
+			ctl(`"ControllerPublishVolume": `, "counts")
+			ctl(`"volume": "`+volume+`"`, "calls", "--method", "ControllerPublishVolume")
 			ctl("", "release", "1")
 			ctl("", "clear")
 			ctl("[]", "faults")

@@ -27,7 +27,7 @@ func ctlCommand() *cobra.Command {
 		Use:   "ctl",
 		Short: "Make paths and calls fail, set health, and look at who has what",
 		Long: "Talks to the control socket of a process (--control), or changes the state directory\n" +
-			"itself (--state-dir), which is enough for everything but faults of calls and the socket.",
+			"itself (--state-dir), which is enough for everything but faults of calls, what was called, and the socket.",
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			return usageError{errors.New("say what to do (see simdriver ctl --help)")}
@@ -62,6 +62,7 @@ func ctlCommand() *cobra.Command {
 		c.command("drop-socket DURATION", "Take the CSI socket away for so long, such as 5s", 1, dropSocket),
 		c.createVolume(), c.health(), c.inject(), c.clear(),
 	)
+	root.AddCommand(c.provisioning()...)
 	return root
 }
 
@@ -189,7 +190,7 @@ func (c *ctl) inject() *cobra.Command {
 			return client.Inject(ctx, f)
 		})
 	flags := command.Flags()
-	flags.StringVar(&f.Volume, "volume", "", "only calls for this volume")
+	flags.StringVar(&f.Volume, "volume", "", "only calls for the volume of this ID; for CreateVolume, its name does too")
 	flags.StringVar(&f.Node, "node", "", "only calls for this node")
 	flags.StringVar(&code, "code", codes.OK.String(), "answer with this gRPC code, such as UNAVAILABLE")
 	flags.StringVar(&f.Message, "message", "", "and with this message")

@@ -18,12 +18,14 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/calls"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/control"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/controller"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/fault"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/fusefs"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/health"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/identity"
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/misbehave"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/node"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/server"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
@@ -51,6 +53,14 @@ type Config struct {
 	NodeID string
 	// Health is the dialect; "" is V113.
 	Health health.Dialect
+	// Topology makes the controller place volumes in segments. NodeTopology are
+	// those of a node.
+	Topology     bool
+	NodeTopology state.Segments
+	// Capacity in bytes of each segment, and of the largest volume, for the
+	// controller; 0 is no limit. Without Capacity it does not tell how much room
+	// there is.
+	Capacity, MaximumVolumeSize int64
 	// Clock is for delays and the ledger; nil is the real one.
 	Clock clock.WithTicker
 	// Mount mounts a filesystem; nil is fusefs.New.
@@ -75,6 +85,8 @@ type Driver struct {
 	cfg    Config
 	store  *state.Store
 	faults *fault.Registry
+	calls  *calls.Recorder
+	wrong  misbehave.Switch
 	node   *node.Server // nil in a controller's process
 	server *server.Server
 }
@@ -89,19 +101,20 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{cfg: cfg, store: store}
+	d := &Driver{cfg: cfg, store: store, calls: calls.NewRecorder(cfg.Clock)}
 	register, methods, err := d.services()
 	if err != nil {
 		return nil, err
 	}
 	d.faults = fault.NewRegistry(methods, cfg.NodeID, cfg.Clock)
-	handler, err := control.New(control.Config{Store: store, Faults: d.faults, Dropper: dropper{d}, Info: d.info})
+	handler, err := control.New(control.Config{Store: store, Faults: d.faults, Calls: d.calls, Misbehave: &d.wrong,
+		Dropper: dropper{d}, Info: d.info})
 	if err != nil {
 		return nil, err
 	}
 	d.server, err = server.New(server.Config{
 		Endpoint: cfg.Endpoint, Control: cfg.Control,
-		Register: register, Interceptor: d.faults.Intercept,
+		Register: register, Interceptors: []grpc.UnaryServerInterceptor{d.calls.Intercept, d.faults.Intercept},
 		Handler: handler, Clock: cfg.Clock,
 	})
 	return d, err
@@ -109,18 +122,20 @@ func New(cfg Config) (*Driver, error) {
 
 // services are those of the role, with the names of their calls.
 func (d *Driver) services() (func(*grpc.Server), []string, error) {
-	id := identity.New(d.cfg.Name)
+	id := identity.New(d.cfg.Name, d.cfg.Topology || len(d.cfg.NodeTopology) > 0)
 	described := []grpc.ServiceDesc{csi.Identity_ServiceDesc}
 	var register func(*grpc.Server)
 	if d.cfg.NodeID == "" {
-		service, err := controller.New(controller.Config{Store: d.store, Health: d.cfg.Health})
+		service, err := controller.New(controller.Config{Store: d.store, Health: d.cfg.Health,
+			Topology: d.cfg.Topology, Capacity: d.cfg.Capacity > 0, Misbehave: &d.wrong})
 		if err != nil {
 			return nil, nil, err
 		}
 		described = append(described, csi.Controller_ServiceDesc)
 		register = func(s *grpc.Server) { csi.RegisterControllerServer(s, service) }
 	} else {
-		service, err := node.New(node.Config{Store: d.store, NodeID: d.cfg.NodeID, Health: d.cfg.Health, Mount: d.cfg.Mount})
+		service, err := node.New(node.Config{Store: d.store, NodeID: d.cfg.NodeID, Health: d.cfg.Health,
+			Topology: d.cfg.NodeTopology, Mount: d.cfg.Mount})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -153,6 +168,22 @@ func (d *Driver) info() control.Info {
 	return info
 }
 
+// limit makes the controller's limit of capacity stand, in the place of an
+// earlier one. Those of single segments stay.
+func (d *Driver) limit(ctx context.Context) error {
+	var limit state.Limit
+	if d.cfg.Capacity > 0 {
+		limit.Bytes = &d.cfg.Capacity
+	}
+	if d.cfg.MaximumVolumeSize > 0 {
+		limit.MaximumVolumeSize = &d.cfg.MaximumVolumeSize
+	}
+	if limit.Bytes == nil && limit.MaximumVolumeSize == nil {
+		return nil
+	}
+	return d.store.SetLimit(ctx, limit)
+}
+
 // Ready is closed when the sockets are there.
 func (d *Driver) Ready() <-chan struct{} { return d.server.Ready() }
 
@@ -163,6 +194,9 @@ func (d *Driver) Run(ctx context.Context) error {
 		if err := d.node.Start(ctx); err != nil {
 			return err
 		}
+	}
+	if err := d.limit(ctx); err != nil {
+		return err
 	}
 	stopFaults := context.AfterFunc(ctx, d.faults.Close)
 	err := d.server.Run(ctx)

@@ -28,7 +28,8 @@ type rig struct {
 	dir string // the state directory is below it
 	run string // the sockets; paths of sockets have to be short
 	csi.ControllerClient
-	ctl *simctl.Client
+	ctl  *simctl.Client
+	conn *grpc.ClientConn // the controller's
 }
 
 // process is one process of the driver, in this one.
@@ -62,7 +63,7 @@ func newRig(t testing.TB, change ...func(*Config)) *rig {
 		}
 	})
 	p := r.start("c", change...)
-	r.ControllerClient, r.ctl = csi.NewControllerClient(p.conn), p.ctl
+	r.ControllerClient, r.ctl, r.conn = csi.NewControllerClient(p.conn), p.ctl, p.conn
 	return r
 }
 

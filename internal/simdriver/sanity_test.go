@@ -27,17 +27,38 @@ func (sanityIDs) GenerateUniqueValidNodeID() string {
 	return fmt.Sprintf("node-sanity-%s", sanity.PseudoUUID())
 }
 
-// dialects are all that the driver speaks.
-var dialects = []health.Dialect{health.V113, health.Legacy, health.None}
+// variant is one way to run the driver.
+type variant struct {
+	text    string
+	dialect health.Dialect
+	// placed adds topology and capacity.
+	placed bool
+}
 
-// TestSanity runs csi-sanity once for each health dialect, each on a driver of
-// its own, with real mounts. Ginkgo runs only one suite in a process, so all are
-// in it.
+// variants are all health dialects, and everything at once.
+var variants = []variant{
+	{"health v1.13", health.V113, false},
+	{"health legacy", health.Legacy, false},
+	{"health none", health.None, false},
+	{"topology and capacity", health.V113, true},
+}
+
+// TestSanity runs csi-sanity once for each variant, each on a driver of its own,
+// with real mounts. Ginkgo runs only one suite in a process, so all are in it.
 func TestSanity(t *testing.T) {
 	var contexts []*sanity.TestContext
-	for _, dialect := range dialects {
-		r := newRig(t, func(cfg *Config) { cfg.Health = dialect })
-		node := r.node("node-a", "--health", string(dialect))
+	for _, variant := range variants {
+		flags := []string{"--health", string(variant.dialect)}
+		if variant.placed {
+			flags = append(flags, "--topology", "example.com/zone=a")
+		}
+		r := newRig(t, func(cfg *Config) {
+			cfg.Health = variant.dialect
+			if variant.placed {
+				cfg.Topology, cfg.Capacity, cfg.MaximumVolumeSize = true, 1<<30, 1<<29
+			}
+		})
+		node := r.node("node-a", flags...)
 		config := sanity.NewTestConfig()
 		config.Address = node.endpoint
 		config.ControllerAddress = "unix://" + filepath.Join(r.run, "c")
@@ -45,7 +66,8 @@ func TestSanity(t *testing.T) {
 		config.StagingPath = filepath.Join(r.dir, "staging")
 		config.TestVolumeSize = 1 << 20
 		config.IDGen = sanityIDs{}
-		ginkgo.Describe(dialectText(dialect), func() {
+		config.TestVolumeMutableParameters = map[string]string{"iops": "100"}
+		ginkgo.Describe(variant.text, func() {
 			contexts = append(contexts, sanity.GinkgoTest(&config))
 		})
 	}
@@ -63,19 +85,17 @@ func TestSanity(t *testing.T) {
 		context.Finalize()
 	}
 	tally.print()
-	for _, dialect := range dialects {
-		if tally.passed[dialectText(dialect)] == 0 {
-			t.Errorf("no spec ran with health %s", dialect)
+	for _, variant := range variants {
+		if tally.passed[variant.text] == 0 {
+			t.Errorf("no spec ran with %s", variant.text)
 		}
 	}
 }
 
-func dialectText(d health.Dialect) string { return "health " + string(d) }
-
-// tally counts specs by health dialect.
+// tally counts specs by variant.
 type tally struct {
 	passed, failed, skipped map[string]int
-	// reasons of the skipped ones, with the dialects that skip them.
+	// reasons of the skipped ones, with the variants that skip them.
 	reasons map[string][]string
 }
 
@@ -87,21 +107,21 @@ func (c *tally) add(spec types.SpecReport) {
 	if spec.LeafNodeType != types.NodeTypeIt || len(spec.ContainerHierarchyTexts) == 0 {
 		return
 	}
-	dialect := spec.ContainerHierarchyTexts[0]
+	variant := spec.ContainerHierarchyTexts[0]
 	switch spec.State {
 	case types.SpecStatePassed:
-		c.passed[dialect]++
+		c.passed[variant]++
 	case types.SpecStateSkipped, types.SpecStatePending:
-		c.skipped[dialect]++
+		c.skipped[variant]++
 		reason := spec.Failure.Message
 		if spec.State == types.SpecStatePending {
 			reason = "disabled in csi-sanity itself"
 		}
-		name := strings.TrimSpace(strings.TrimPrefix(spec.FullText(), dialect))
+		name := strings.TrimSpace(strings.TrimPrefix(spec.FullText(), variant))
 		key := name + " (" + reason + ")"
-		c.reasons[key] = append(c.reasons[key], dialect)
+		c.reasons[key] = append(c.reasons[key], variant)
 	default:
-		c.failed[dialect]++
+		c.failed[variant]++
 	}
 }
 
@@ -110,8 +130,8 @@ func (c *tally) print() {
 		slices.Sort(c.reasons[name])
 		fmt.Printf("csi-sanity: skipped: %s [%s]\n", name, strings.Join(c.reasons[name], ", "))
 	}
-	for _, dialect := range dialects {
-		key := dialectText(dialect)
+	for _, variant := range variants {
+		key := variant.text
 		fmt.Printf("csi-sanity: %s: %d passed, %d skipped, %d failed\n", key, c.passed[key], c.skipped[key], c.failed[key])
 	}
 }

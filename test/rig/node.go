@@ -10,6 +10,7 @@ import (
 
 	"github.com/ha-sidecar/ha-sidecar/internal/process"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/simctl"
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 	"github.com/ha-sidecar/ha-sidecar/pkg/kri/virtualnode/nodectl"
 )
 
@@ -50,9 +51,14 @@ func (n *Node) path(suffix string) string { return n.rig.path(n.Name + suffix) }
 
 func (n *Node) start(ctx context.Context) (err error) {
 	r := n.rig
-	if n.driver, err = r.start(ctx, n.Name+"-driver", "simdriver", "Serving",
-		"node", "--endpoint=unix://"+n.path("-csi.sock"), "--control=unix://"+n.path("-driver.sock"),
-		"--state-dir="+r.StateDir(), "--node-id="+n.Name, "--name="+Driver, "--health="+r.cfg.Health); err != nil {
+	args := []string{
+		"node", "--endpoint=unix://" + n.path("-csi.sock"), "--control=unix://" + n.path("-driver.sock"),
+		"--state-dir=" + r.StateDir(), "--node-id=" + n.Name, "--name=" + Driver, "--health=" + r.cfg.Health,
+	}
+	if at := r.cfg.Topology[n.Name]; len(at) > 0 {
+		args = append(args, "--topology="+state.Segments(at).String())
+	}
+	if n.driver, err = r.start(ctx, n.Name+"-driver", "simdriver", "Serving", args...); err != nil {
 		return err
 	}
 	if n.Driver, err = simctl.Dial(n.path("-driver.sock")); err != nil {

@@ -50,6 +50,11 @@ type Config struct {
 	// ControllerManagerApart runs kube-controller-manager as a process of its own,
 	// which a test may end and start again.
 	ControllerManagerApart bool
+	// Topology says where the nodes are: segments by name of the node. The driver
+	// takes part in topology then; nil: it does not.
+	Topology map[string]map[string]string
+	// DriverArgs are added to the flags of the driver's controller.
+	DriverArgs []string
 	// Health is the driver's dialect: none, legacy, or v1.13 when empty.
 	Health string
 	// AuditLog is a file for every request to the API server; empty: none.
@@ -155,9 +160,14 @@ func (r *Rig) startCluster(ctx context.Context) (err error) {
 }
 
 func (r *Rig) startDriver(ctx context.Context) error {
-	p, err := r.start(ctx, "driver-controller", "simdriver", "Serving",
-		"controller", "--endpoint=unix://"+r.driverSocket(), "--control=unix://"+r.path("driver-control.sock"),
-		"--state-dir="+r.StateDir(), "--name="+Driver, "--health="+r.cfg.Health)
+	args := []string{
+		"controller", "--endpoint=unix://" + r.driverSocket(), "--control=unix://" + r.path("driver-control.sock"),
+		"--state-dir=" + r.StateDir(), "--name=" + Driver, "--health=" + r.cfg.Health,
+	}
+	if r.cfg.Topology != nil {
+		args = append(args, "--topology")
+	}
+	p, err := r.start(ctx, "driver-controller", "simdriver", "Serving", append(args, r.cfg.DriverArgs...)...)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,9 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/calls"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/fault"
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/misbehave"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 )
 
@@ -29,10 +31,12 @@ type Dropper interface {
 // Config of the handler.
 type Config struct {
 	Store *state.Store
-	// Faults and Dropper are of the process that serves; nil behind a bare state
+	// Faults and what follows are of the process that serves; nil behind a bare state
 	// directory, where only what is in it can be changed.
-	Faults  *fault.Registry
-	Dropper Dropper
+	Faults    *fault.Registry
+	Calls     *calls.Recorder
+	Misbehave *misbehave.Switch
+	Dropper   Dropper
 	// Info tells about the process.
 	Info func() Info
 }
@@ -99,6 +103,13 @@ func New(cfg Config) (http.Handler, error) {
 		"GET /v1/publications":          h.publications,
 		"GET /v1/ledger":                h.ledger,
 		"POST /v1/volumes":              h.createVolume,
+		"GET /v1/volumes":               h.volumes,
+		"GET /v1/snapshots":             h.snapshots,
+		"GET /v1/capacity":              h.limits,
+		"PUT /v1/capacity":              h.setLimit,
+		"GET /v1/calls":                 h.calls,
+		"GET /v1/calls/counts":          h.counts,
+		"PUT /v1/misbehave":             h.misbehave,
 		"POST /v1/paths/fail":           h.failPath,
 		"POST /v1/paths/heal":           h.healPath,
 		"PUT /v1/health":                h.setHealth,

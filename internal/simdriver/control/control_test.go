@@ -9,11 +9,13 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/calls"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/fault"
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/misbehave"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 )
 
-func handlerOf(t *testing.T, faults *fault.Registry) http.Handler {
+func handlerOf(t *testing.T, faults *fault.Registry, recorder *calls.Recorder, wrong *misbehave.Switch) http.Handler {
 	t.Helper()
 	store, err := state.New(state.Config{Dir: t.TempDir()})
 	if err != nil {
@@ -25,7 +27,7 @@ func handlerOf(t *testing.T, faults *fault.Registry) http.Handler {
 	if err := store.Register(t.Context(), "n"); err != nil {
 		t.Fatal(err)
 	}
-	handler, err := New(Config{Store: store, Faults: faults, Info: func() Info { return Info{Role: "controller"} }})
+	handler, err := New(Config{Store: store, Faults: faults, Calls: recorder, Misbehave: wrong, Info: func() Info { return Info{Role: "controller"} }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +46,8 @@ func ask(handler http.Handler, method, path, body string) (int, string) {
 
 // TestAnswers: bad input is told apart, and never does anything.
 func TestAnswers(t *testing.T) {
-	handler := handlerOf(t, fault.NewRegistry([]string{"Probe"}, "", clock.RealClock{}))
+	handler := handlerOf(t, fault.NewRegistry([]string{"Probe"}, "", clock.RealClock{}),
+		calls.NewRecorder(clock.RealClock{}), &misbehave.Switch{})
 	for _, test := range []struct {
 		method, path, body string
 		code               int
@@ -52,7 +55,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"GET", "/v1/info", "", 200, `"role":"controller"`},
 		{"GET", "/v1/publications", "", 200, "[]"},
-		{"GET", "/v1/ledger", "", 200, "[]"},
+		{"GET", "/v1/ledger", "", 200, `"op":"controller-create"`},
 		{"GET", "/v1/nothing", "", 404, "not found"},
 		{"DELETE", "/v1/info", "", 405, "Not Allowed"},
 		{"POST", "/v1/volumes", `{"name":"b","capacity":5}`, 200, `"vol-b"`},
@@ -68,6 +71,17 @@ func TestAnswers(t *testing.T) {
 		{"POST", "/v1/paths/heal", `{"volume":"vol-a","node":"n"}`, 200, "{}"},
 		{"POST", "/v1/paths/fail", `{"volume":"vol-x","node":"n"}`, 404, "vol-x"},
 		{"POST", "/v1/paths/fail", `{"volume":"vol-a","node":"../n"}`, 404, "../n"},
+		{"GET", "/v1/volumes", "", 200, `"id":"vol-a"`},
+		{"GET", "/v1/snapshots", "", 200, "[]"},
+		{"GET", "/v1/capacity", "", 200, "[]"},
+		{"PUT", "/v1/capacity", `{"segments":{"zone":"a"},"bytes":0}`, 200, "{}"},
+		{"GET", "/v1/capacity", "", 200, `"bytes":0`},
+		{"PUT", "/v1/capacity", `{"bytes":-1}`, 400, "invalid"},
+		{"PUT", "/v1/capacity", `{"byte":1}`, 400, "unknown field"},
+		{"GET", "/v1/calls", "", 200, "[]"},
+		{"GET", "/v1/calls/counts", "", 200, "{}"},
+		{"PUT", "/v1/misbehave", `{"create":"other-id"}`, 200, "{}"},
+		{"PUT", "/v1/misbehave", `{"create":"larger"}`, 400, "none of"},
 		{"PUT", "/v1/health", `{"volume":"vol-a","conditions":[{"kind":"degraded"}]}`, 200, "{}"},
 		{"PUT", "/v1/health", `{"volume":"vol-a","conditions":[{"kind":"sick"}]}`, 400, "sick"},
 		{"PUT", "/v1/health", `{"node":"n","conditions":[{"kind":"unreachable"}]}`, 200, "{}"},
@@ -97,9 +111,10 @@ func TestAnswers(t *testing.T) {
 
 // TestWithoutProcess: a state directory has no calls that could go wrong.
 func TestWithoutProcess(t *testing.T) {
-	handler := handlerOf(t, nil)
+	handler := handlerOf(t, nil, nil, nil)
 	for _, request := range [][2]string{{"GET", "/v1/faults"}, {"POST", "/v1/faults"}, {"DELETE", "/v1/faults"},
-		{"GET", "/v1/faults/1"}, {"POST", "/v1/faults/1/released"}} {
+		{"GET", "/v1/faults/1"}, {"POST", "/v1/faults/1/released"},
+		{"GET", "/v1/calls"}, {"GET", "/v1/calls/counts"}, {"PUT", "/v1/misbehave"}} {
 		if code, answer := ask(handler, request[0], request[1], "{}"); code != http.StatusConflict {
 			t.Errorf("%v: %d %s", request, code, answer)
 		}

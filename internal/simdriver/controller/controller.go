@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/health"
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/misbehave"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 )
 
@@ -17,13 +18,21 @@ import (
 type Config struct {
 	Store  *state.Store
 	Health health.Dialect
+	// Topology says that volumes are accessible from segments only.
+	Topology bool
+	// Capacity says that the driver tells how much room there is.
+	Capacity bool
+	// Misbehave makes replies wrong; nil: they are right.
+	Misbehave *misbehave.Switch
 }
 
 // Server answers for all volumes.
 type Server struct {
 	csi.UnimplementedControllerServer
-	store  *state.Store
-	health health.Dialect
+	store              *state.Store
+	health             health.Dialect
+	topology, capacity bool
+	misbehave          *misbehave.Switch
 }
 
 // New makes it.
@@ -34,7 +43,11 @@ func New(cfg Config) (*Server, error) {
 	if _, err := health.Parse(string(cfg.Health)); err != nil {
 		return nil, err
 	}
-	return &Server{store: cfg.Store, health: cfg.Health}, nil
+	if cfg.Misbehave == nil {
+		cfg.Misbehave = &misbehave.Switch{}
+	}
+	return &Server{store: cfg.Store, health: cfg.Health,
+		topology: cfg.Topology, capacity: cfg.Capacity, misbehave: cfg.Misbehave}, nil
 }
 
 // ControllerGetCapabilities tells what there is.
@@ -47,6 +60,14 @@ func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 		csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES,
 		csi.ControllerServiceCapability_RPC_GET_VOLUME,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
+		csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
+		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
+		csi.ControllerServiceCapability_RPC_GET_SNAPSHOT,
+		csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
+	}
+	if s.capacity {
+		types = append(types, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
 	}
 	switch s.health {
 	case health.Legacy:
@@ -75,6 +96,14 @@ func failure(err error) error {
 		code = codes.AlreadyExists
 	case errors.Is(err, state.ErrInUse):
 		code = codes.FailedPrecondition
+	case errors.Is(err, state.ErrInvalid), errors.Is(err, state.ErrInaccessible):
+		// CSI has no code for a node that is elsewhere, and FAILED_PRECONDITION
+		// would say that the volume is published.
+		code = codes.InvalidArgument
+	case errors.Is(err, state.ErrRange):
+		code = codes.OutOfRange
+	case errors.Is(err, state.ErrExhausted):
+		code = codes.ResourceExhausted
 	case errors.Is(err, context.DeadlineExceeded):
 		code = codes.DeadlineExceeded
 	case errors.Is(err, context.Canceled):

@@ -7,17 +7,18 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 )
 
 // tokenPrefix tells our tokens from other strings.
 const tokenPrefix = "after."
 
+// keyed is what can be told page by page: volumes and snapshots, by their IDs.
+type keyed interface{ Key() string }
+
 // page cuts out what follows the token. Tokens name the last ID that was told,
 // so that volumes may come and go between pages: none is told twice, and none
 // that was there all the time is left out.
-func page(volumes []state.Volume, limit int32, token string) ([]state.Volume, string, error) {
+func page[T keyed](all []T, limit int32, token string) ([]T, string, error) {
 	if limit < 0 {
 		return nil, "", status.Error(codes.InvalidArgument, "max_entries is negative")
 	}
@@ -26,19 +27,19 @@ func page(volumes []state.Volume, limit int32, token string) ([]state.Volume, st
 		if err != nil {
 			return nil, "", err
 		}
-		start, found := slices.BinarySearchFunc(volumes, last, func(v state.Volume, id string) int {
-			return strings.Compare(v.ID, id)
+		start, found := slices.BinarySearchFunc(all, last, func(v T, id string) int {
+			return strings.Compare(v.Key(), id)
 		})
 		if found {
 			start++
 		}
-		volumes = volumes[start:]
+		all = all[start:]
 	}
-	if limit == 0 || len(volumes) <= int(limit) {
-		return volumes, "", nil
+	if limit == 0 || len(all) <= int(limit) {
+		return all, "", nil
 	}
-	volumes = volumes[:limit]
-	return volumes, encodeToken(volumes[limit-1].ID), nil
+	all = all[:limit]
+	return all, encodeToken(all[limit-1].Key()), nil
 }
 
 func encodeToken(id string) string {

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -11,31 +12,6 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/health"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 )
-
-// CreateVolume makes a directory, or finds the one that this name made before.
-func (s *Server) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
-	if request.GetName() == "" {
-		return nil, status.Error(codes.InvalidArgument, "name is missing")
-	}
-	if err := capability.CheckAll(request.GetVolumeCapabilities()); err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
-	}
-	if request.GetVolumeContentSource() != nil {
-		return nil, status.Error(codes.InvalidArgument, "volumes are made empty: there are no snapshots or clones")
-	}
-	size := state.Range{
-		Required: request.GetCapacityRange().GetRequiredBytes(),
-		Limit:    request.GetCapacityRange().GetLimitBytes(),
-	}
-	if size.Required < 0 || size.Limit < 0 || (size.Limit > 0 && size.Limit < size.Required) {
-		return nil, status.Errorf(codes.OutOfRange, "no capacity is within %d and %d", size.Required, size.Limit)
-	}
-	volume, err := s.store.CreateVolume(ctx, request.GetName(), size)
-	if err != nil {
-		return nil, failure(err)
-	}
-	return &csi.CreateVolumeResponse{Volume: describe(volume)}, nil
-}
 
 // DeleteVolume removes the directory, unless it is published.
 func (s *Server) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
@@ -108,7 +84,44 @@ func (s *Server) ControllerGetVolume(_ context.Context, request *csi.ControllerG
 }
 
 func describe(volume state.Volume) *csi.Volume {
-	return &csi.Volume{VolumeId: volume.ID, CapacityBytes: volume.Capacity}
+	described := &csi.Volume{
+		VolumeId: volume.ID, CapacityBytes: volume.Capacity,
+		VolumeContext: contextOf(volume.Parameters), ContentSource: sourceOf(volume.Source),
+	}
+	if len(volume.Topology) > 0 {
+		described.AccessibleTopology = []*csi.Topology{{Segments: volume.Topology}}
+	}
+	return described
+}
+
+// contextPrefix marks the parameters that become the volume's context.
+const contextPrefix = "context/"
+
+// contextOf gives the parameters that are called context/KEY as KEY; a driver
+// tells its nodes in this way.
+func contextOf(parameters map[string]string) map[string]string {
+	var told map[string]string
+	for key, value := range parameters {
+		if name, found := strings.CutPrefix(key, contextPrefix); found && name != "" {
+			if told == nil {
+				told = map[string]string{}
+			}
+			told[name] = value
+		}
+	}
+	return told
+}
+
+func sourceOf(source state.Source) *csi.VolumeContentSource {
+	switch {
+	case source.Volume != "":
+		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: source.Volume}}}
+	case source.Snapshot != "":
+		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: source.Snapshot}}}
+	}
+	return nil
 }
 
 // conditions are what is wrong with a volume as the controller sees it in the

@@ -16,8 +16,9 @@ import (
 type Fault struct {
 	// Method is the name of the call, such as "ControllerUnpublishVolume".
 	Method string `json:"method"`
-	// Volume and Node narrow it down; empty is any. In a node's process Node is
-	// that node for every call.
+	// Volume and Node narrow it down; empty is any. Volume is the volume's ID; for
+	// CreateVolume its name does too, and for calls about snapshots the snapshot's
+	// ID or name. In a node's process Node is that node for every call.
 	Volume string `json:"volume,omitempty"`
 	Node   string `json:"node,omitempty"`
 	// Code and Message of the error that the call answers. OK: its own answer.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -82,6 +83,32 @@ func TestMatching(t *testing.T) {
 				t.Errorf("effect %v, %v, want hit %v", effect, err, test.hit)
 			}
 		})
+	}
+}
+
+// TestMatchingWhatHasNoVolumeYet: a volume that is to be made is known by its
+// name, and by the ID that it will have; snapshots are too.
+func TestMatchingWhatHasNoVolumeYet(t *testing.T) {
+	for name, test := range map[string]struct {
+		request any
+		fits    []string
+	}{
+		"CreateVolume":   {&csi.CreateVolumeRequest{Name: "pvc-1"}, []string{"pvc-1", "vol-pvc-1"}},
+		"DeleteVolume":   {&csi.DeleteVolumeRequest{VolumeId: "vol-pvc-1"}, []string{"vol-pvc-1"}},
+		"CreateSnapshot": {&csi.CreateSnapshotRequest{Name: "s", SourceVolumeId: "vol-pvc-1"}, []string{"s", "snap-s", "vol-pvc-1"}},
+		"DeleteSnapshot": {&csi.DeleteSnapshotRequest{SnapshotId: "snap-s"}, []string{"snap-s"}},
+	} {
+		for _, volume := range []string{"pvc-1", "vol-pvc-1", "s", "snap-s", "pvc-2", "vol-pvc-2"} {
+			r := NewRegistry([]string{name}, "", clock.RealClock{})
+			if _, err := r.Inject(Fault{Method: name, Volume: volume, Code: codes.Aborted}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := r.Intercept(t.Context(), test.request, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Controller/" + name},
+				func(context.Context, any) (any, error) { return nil, nil })
+			if got, want := status.Code(err) == codes.Aborted, slices.Contains(test.fits, volume); got != want {
+				t.Errorf("%s of %v with a fault of %s: %v, want %v", name, test.request, volume, got, want)
+			}
+		}
 	}
 }
 

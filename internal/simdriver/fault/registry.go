@@ -10,10 +10,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
+
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 )
 
 // ErrUnknown: no fault of that ID.
@@ -190,10 +193,7 @@ func failure(f Fault) error {
 }
 
 func (r *Registry) take(method string, request any) *injected {
-	volume, node := "", r.node
-	if named, ok := request.(interface{ GetVolumeId() string }); ok {
-		volume = named.GetVolumeId()
-	}
+	subjects, node := subjectsOf(request), r.node
 	if named, ok := request.(interface{ GetNodeId() string }); ok {
 		node = named.GetNodeId()
 	}
@@ -201,7 +201,7 @@ func (r *Registry) take(method string, request any) *injected {
 	defer r.mu.Unlock()
 	for _, f := range r.faults {
 		usedUp := f.Times > 0 && f.Hits >= f.Times
-		fits := f.Method == method && (f.Volume == "" || f.Volume == volume) && (f.Node == "" || f.Node == node)
+		fits := f.Method == method && (f.Volume == "" || slices.Contains(subjects, f.Volume)) && (f.Node == "" || f.Node == node)
 		if fits && !usedUp {
 			f.Hits++
 			r.tell()
@@ -209,6 +209,27 @@ func (r *Registry) take(method string, request any) *injected {
 		}
 	}
 	return nil
+}
+
+// subjectsOf are the IDs and names of the volume and the snapshot that a request
+// is about.
+func subjectsOf(request any) (subjects []string) {
+	if named, ok := request.(interface{ GetVolumeId() string }); ok {
+		subjects = append(subjects, named.GetVolumeId())
+	}
+	if named, ok := request.(interface{ GetSourceVolumeId() string }); ok {
+		subjects = append(subjects, named.GetSourceVolumeId())
+	}
+	if named, ok := request.(interface{ GetSnapshotId() string }); ok {
+		subjects = append(subjects, named.GetSnapshotId())
+	}
+	switch named := request.(type) {
+	case *csi.CreateVolumeRequest:
+		subjects = append(subjects, named.GetName(), state.VolumeID(named.GetName()))
+	case *csi.CreateSnapshotRequest:
+		subjects = append(subjects, named.GetName(), state.SnapshotID(named.GetName()))
+	}
+	return subjects
 }
 
 // wait spends the delay and the hang of a fault.

@@ -14,11 +14,13 @@ const Version = "1.0.0"
 // Server tells who the driver is.
 type Server struct {
 	csi.UnimplementedIdentityServer
-	name string
+	name     string
+	topology bool
 }
 
-// New makes it for a driver of that name.
-func New(name string) *Server { return &Server{name: name} }
+// New makes it for a driver of that name, whose volumes may be accessible from
+// some segments only.
+func New(name string, topology bool) *Server { return &Server{name: name, topology: topology} }
 
 // GetPluginInfo tells the name.
 func (s *Server) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
@@ -28,11 +30,17 @@ func (s *Server) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 // GetPluginCapabilities tells that there is a controller service, in a node's
 // process too: it speaks for the driver.
 func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
-	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
-		Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{
-			Type: csi.PluginCapability_Service_CONTROLLER_SERVICE,
-		}},
-	}}}, nil
+	types := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE}
+	if s.topology {
+		types = append(types, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
+	}
+	response := &csi.GetPluginCapabilitiesResponse{}
+	for _, kind := range types {
+		response.Capabilities = append(response.Capabilities, &csi.PluginCapability{
+			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: kind}},
+		})
+	}
+	return response, nil
 }
 
 // Probe tells that the driver is ready; before that nobody listens.

@@ -15,7 +15,7 @@ import (
 // mounts again what is still published under the same publication. Files that
 // were open in the old mounts stay dead.
 func (s *Server) Start(ctx context.Context) error {
-	if err := s.store.Register(ctx, s.id); err != nil {
+	if err := s.store.RegisterAt(ctx, s.id, s.at); err != nil {
 		return fmt.Errorf("registering the node: %w", err)
 	}
 	node, err := s.store.Node(s.id)

@@ -22,6 +22,8 @@ type Config struct {
 	Store  *state.Store
 	NodeID string
 	Health health.Dialect
+	// Topology is where the node is; nil: it does not say.
+	Topology state.Segments
 	// Mount mounts a filesystem; nil is fusefs.New.
 	Mount func(fusefs.Config) (*fusefs.Mount, error)
 }
@@ -32,6 +34,7 @@ type Server struct {
 	store  *state.Store
 	id     string
 	health health.Dialect
+	at     state.Segments
 	mount  func(fusefs.Config) (*fusefs.Mount, error)
 
 	// mu is held while mounts change; the health of a volume is told without.
@@ -65,7 +68,7 @@ func New(cfg Config) (*Server, error) {
 	if _, err := health.Parse(string(cfg.Health)); err != nil {
 		return nil, err
 	}
-	s := &Server{store: cfg.Store, id: cfg.NodeID, health: cfg.Health, mount: cfg.Mount,
+	s := &Server{store: cfg.Store, id: cfg.NodeID, health: cfg.Health, at: cfg.Topology, mount: cfg.Mount,
 		staged: map[string]staged{}, unsafe: make(chan struct{})}
 	if s.mount == nil {
 		s.mount = fusefs.New
@@ -83,9 +86,13 @@ func (s *Server) Fencing() bool {
 	}
 }
 
-// NodeGetInfo tells who the node is.
+// NodeGetInfo tells who the node is, and where.
 func (s *Server) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	return &csi.NodeGetInfoResponse{NodeId: s.id}, nil
+	response := &csi.NodeGetInfoResponse{NodeId: s.id}
+	if len(s.at) > 0 {
+		response.AccessibleTopology = &csi.Topology{Segments: s.at}
+	}
+	return response, nil
 }
 
 // NodeGetCapabilities tells what there is.

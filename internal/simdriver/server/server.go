@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,10 +23,10 @@ type Config struct {
 	// Register adds the services to a gRPC server; it is called again after
 	// each drop of the socket.
 	Register func(*grpc.Server)
-	// Interceptor sees every call, first of all.
-	Interceptor grpc.UnaryServerInterceptor
-	Handler     http.Handler
-	Clock       clock.Clock
+	// Interceptors see every call, in this order, first of all.
+	Interceptors []grpc.UnaryServerInterceptor
+	Handler      http.Handler
+	Clock        clock.Clock
 }
 
 // Server serves the two sockets of a process.
@@ -43,7 +44,7 @@ type drop struct {
 
 // New checks the endpoints; it does not listen yet.
 func New(cfg Config) (*Server, error) {
-	if cfg.Register == nil || cfg.Interceptor == nil || cfg.Clock == nil {
+	if cfg.Register == nil || len(cfg.Interceptors) == 0 || cfg.Clock == nil {
 		return nil, errors.New("a server needs services, an interceptor and a clock")
 	}
 	s := &Server{cfg: cfg, ready: make(chan struct{}), drops: make(chan drop)}
@@ -153,7 +154,7 @@ func (s *Server) serveUntilDrop(ctx context.Context, listener net.Listener) (tim
 	defer cancel()
 	server := grpc.NewServer(
 		grpc.WaitForHandlers(true),
-		grpc.ChainUnaryInterceptor(s.cfg.Interceptor, logCalls(klog.FromContext(ctx))))
+		grpc.ChainUnaryInterceptor(append(slices.Clone(s.cfg.Interceptors), logCalls(klog.FromContext(ctx)))...))
 	s.cfg.Register(server)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()

@@ -16,8 +16,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/calls"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/control"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/fault"
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/misbehave"
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 )
 
@@ -30,6 +32,13 @@ type (
 	Publication = state.Publication
 	Entry       = state.Entry
 	Info        = control.Info
+	Volume      = state.Volume
+	Snapshot    = state.Snapshot
+	Limit       = state.Limit
+	Segments    = state.Segments
+	Call        = calls.Call
+	Counts      = calls.Counts
+	Misbehavior = misbehave.Mode
 )
 
 // Client is safe for concurrent use.

@@ -13,7 +13,17 @@ import (
 // What the ledger records. A publish is written before the volume can be used,
 // and an unpublish after it can not be used any more; both under the volume's
 // lock. So if the ledger shows no two publications at once, there were none.
+//
+// A volume or a snapshot is written before it is there, and again after it is
+// gone, under its lock too. So what exists is always among what the ledger shows
+// as made and not deleted; only a process that was killed in between leaves more
+// there than exists.
 const (
+	OpCreate         = "controller-create"
+	OpDelete         = "controller-delete"
+	OpCreateSnapshot = "snapshot-create"
+	OpDeleteSnapshot = "snapshot-delete"
+
 	OpPublish       = "controller-publish"
 	OpUnpublish     = "controller-unpublish"
 	OpRefused       = "controller-publish-refused"
@@ -28,14 +38,18 @@ const (
 // Entry is one line of the ledger: an effect, not a call. A call that changed
 // nothing leaves none.
 type Entry struct {
-	Time       time.Time `json:"time"`
-	Op         string    `json:"op"`
-	Volume     string    `json:"volume"`
-	Node       string    `json:"node"`
-	Mode       string    `json:"mode,omitempty"`
-	ReadOnly   bool      `json:"readOnly,omitempty"`
-	Generation uint64    `json:"generation,omitempty"`
-	Path       string    `json:"path,omitempty"`
+	Time   time.Time `json:"time"`
+	Op     string    `json:"op"`
+	Volume string    `json:"volume"`
+	// Name is what CreateVolume or CreateSnapshot was told.
+	Name string `json:"name,omitempty"`
+	// Snapshot is the ID of the snapshot of Volume.
+	Snapshot   string `json:"snapshot,omitempty"`
+	Node       string `json:"node"`
+	Mode       string `json:"mode,omitempty"`
+	ReadOnly   bool   `json:"readOnly,omitempty"`
+	Generation uint64 `json:"generation,omitempty"`
+	Path       string `json:"path,omitempty"`
 }
 
 func (s *Store) ledgerPath() string { return filepath.Join(s.dir, "ledger.jsonl") }

@@ -4,10 +4,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"regexp"
+	"strings"
 )
 
-// idPrefix starts every volume ID.
-const idPrefix = "vol-"
+// idPrefix starts every volume ID, snapshotPrefix every snapshot ID.
+const (
+	idPrefix       = "vol-"
+	snapshotPrefix = "snap-"
+)
 
 var (
 	plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,119}$`)
@@ -18,18 +22,28 @@ var (
 // which makes CreateVolume idempotent without an index, and lets a person write
 // a PersistentVolume by hand. Names that make no good file name are hashed. IDs
 // stay within the 128 bytes of the CSI size limit.
-func VolumeID(name string) string {
+func VolumeID(name string) string { return idPrefix + idOf(name) }
+
+// SnapshotID is the ID of the snapshot of that name, as VolumeID is of a volume.
+func SnapshotID(name string) string { return snapshotPrefix + idOf(name) }
+
+func idOf(name string) string {
 	if plainName.MatchString(name) {
-		return idPrefix + name
+		return name
 	}
 	sum := sha256.Sum256([]byte(name))
-	return idPrefix + hex.EncodeToString(sum[:16])
+	return hex.EncodeToString(sum[:16])
 }
 
 // validID says whether id could be one of ours. Everything else is a volume that
 // does not exist, never a path.
-func validID(id string) bool {
-	return len(id) > len(idPrefix) && id[:len(idPrefix)] == idPrefix && plainName.MatchString(id[len(idPrefix):])
+func validID(id string) bool { return hasName(id, idPrefix) }
+
+func validSnapshotID(id string) bool { return hasName(id, snapshotPrefix) }
+
+func hasName(id, prefix string) bool {
+	name, found := strings.CutPrefix(id, prefix)
+	return found && plainName.MatchString(name)
 }
 
 // ValidNodeID says whether a node may be called so: like a Kubernetes node, and

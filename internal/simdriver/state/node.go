@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Node is a registered node and what its process has mounted, so that the next
 // process can take it up.
 type Node struct {
 	ID string `json:"id"`
+	// Topology is where the node is; nil if it never said.
+	Topology Segments `json:"topology,omitempty"`
 	// Stages by staging path, Targets by target path.
 	Stages  map[string]Stage  `json:"stages,omitempty"`
 	Targets map[string]Target `json:"targets,omitempty"`
@@ -46,6 +50,27 @@ func (s *Store) Node(id string) (Node, error) {
 		return Node{}, fmt.Errorf("node %q: %w", id, err)
 	}
 	return node, nil
+}
+
+// Nodes are all that ever registered, ordered by ID.
+func (s *Store) Nodes() ([]Node, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, "nodes"))
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
+	}
+	nodes := make([]Node, 0, len(entries))
+	for _, entry := range entries {
+		id, found := strings.CutSuffix(entry.Name(), ".json")
+		if !found || !ValidNodeID(id) {
+			continue // a record that is being written
+		}
+		node, err := s.Node(id)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, node)
+	}
+	return nodes, nil
 }
 
 // Register makes the node known, and keeps what is known of it.

@@ -50,17 +50,23 @@ func (p Publication) coexists(other Publication) bool {
 func (v Volume) Nodes() []string { return slices.Sorted(maps.Keys(v.Publications)) }
 
 // Publish gives the volume to a node, idempotently. Its errors: ErrNotFound,
-// ErrConflict (published there in another way), ErrInUse (published elsewhere,
-// and both at once is not allowed), which the ledger records too.
+// ErrConflict (published there in another way), ErrInaccessible (the node is not
+// where the volume is), ErrInUse (published elsewhere, and both at once is not
+// allowed). The ledger records the last one too.
 func (s *Store) Publish(ctx context.Context, want Publication) (Publication, error) {
 	if _, err := s.Volume(want.Volume); err != nil {
 		return Publication{}, err
 	}
-	if _, err := s.Node(want.Node); err != nil {
+	node, err := s.Node(want.Node)
+	if err != nil {
 		return Publication{}, err
 	}
 	var got Publication
-	err := s.update(ctx, want.Volume, func(volume *Volume) error {
+	err = s.update(ctx, want.Volume, func(volume *Volume) error {
+		if !node.reaches(*volume) {
+			return fmt.Errorf("volume %s of %s %w: node %s is at %s",
+				want.Volume, volume.Topology, ErrInaccessible, want.Node, node.Topology)
+		}
 		if existing, ok := volume.Publications[want.Node]; ok {
 			if !existing.compatible(want) {
 				return fmt.Errorf("publication of %s to %s %w", want.Volume, want.Node, ErrConflict)

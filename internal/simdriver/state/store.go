@@ -5,6 +5,8 @@
 //
 //	volumes/ID/volume.json   the record of the volume and its publications
 //	volumes/ID/data/         its content
+//	snapshots/ID/            the same of a snapshot: snapshot.json and data/
+//	capacity.json            the limits of capacity; no file: none
 //	gates/ID/NODE            the fence, see package gate
 //	nodes/NODE.json          registered nodes, with what they have mounted
 //	locks/ID                 lock files, never removed
@@ -34,6 +36,12 @@ var (
 	ErrInUse = errors.New("is published")
 	// ErrInvalid: what was asked for makes no sense.
 	ErrInvalid = errors.New("invalid")
+	// ErrExhausted: there is no room for the volume.
+	ErrExhausted = errors.New("the storage is exhausted")
+	// ErrRange: a volume of that size cannot be.
+	ErrRange = errors.New("the size is out of range")
+	// ErrInaccessible: the volume is not accessible from the node's segments.
+	ErrInaccessible = errors.New("is not accessible from there")
 )
 
 // Config says where the state is.
@@ -64,7 +72,7 @@ func New(cfg Config) (*Store, error) {
 	if s.clock == nil {
 		s.clock = clock.RealClock{}
 	}
-	for _, sub := range []string{"volumes", "gates", "nodes", "locks"} {
+	for _, sub := range []string{"volumes", "snapshots", "gates", "nodes", "locks"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return nil, fmt.Errorf("making the state directory: %w", err)
 		}
@@ -93,6 +101,24 @@ func (s *Store) lock(ctx context.Context, name string) (func(), error) {
 	}
 	// Closing gives the lock back; nothing was written that could fail.
 	return func() { _ = file.Close() }, nil
+}
+
+// lockBoth takes the locks of two things, or of one if other is empty or the
+// same. Everyone takes two in the same order, so that nobody waits in a circle.
+func (s *Store) lockBoth(ctx context.Context, one, other string) (func(), error) {
+	if other == "" || other == one {
+		return s.lock(ctx, one)
+	}
+	first, err := s.lock(ctx, min(one, other))
+	if err != nil {
+		return nil, err
+	}
+	second, err := s.lock(ctx, max(one, other))
+	if err != nil {
+		first()
+		return nil, err
+	}
+	return func() { second(); first() }, nil
 }
 
 func waitLock(ctx context.Context, file *os.File) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,14 @@ type Volume struct {
 	Name string `json:"name"`
 	// Capacity in bytes; 0 if nobody asked for one. It is remembered, not enforced.
 	Capacity int64 `json:"capacity,omitempty"`
+	// Topology is where it is accessible from; nil is everywhere.
+	Topology Segments `json:"topology,omitempty"`
+	// Parameters are those of CreateVolume. Mutable are its mutable_parameters
+	// and those that ControllerModifyVolume changed since.
+	Parameters map[string]string `json:"parameters,omitempty"`
+	Mutable    map[string]string `json:"mutableParameters,omitempty"`
+	// Source is what it is a copy of.
+	Source Source `json:"source,omitzero"`
 	// Generation counts publications to any node. It is never used twice, so that
 	// what was mounted under an earlier publication stays dead.
 	Generation uint64 `json:"generation"`
@@ -25,42 +34,14 @@ type Volume struct {
 	Conditions map[string][]Condition `json:"conditions,omitempty"`
 }
 
+// Key orders volumes.
+func (v Volume) Key() string { return v.ID }
+
 // Range is what CreateVolume asks for, in bytes; 0 is no bound.
 type Range struct{ Required, Limit int64 }
 
 func (r Range) admits(capacity int64) bool {
 	return capacity >= r.Required && (r.Limit == 0 || capacity <= r.Limit)
-}
-
-// CreateVolume makes the volume of that name, or finds it. ErrConflict: it
-// exists with a capacity outside of the range.
-func (s *Store) CreateVolume(ctx context.Context, name string, size Range) (Volume, error) {
-	id := VolumeID(name)
-	unlock, err := s.lock(ctx, id)
-	if err != nil {
-		return Volume{}, err
-	}
-	defer unlock()
-	volume, err := s.Volume(id)
-	if err == nil {
-		if !size.admits(volume.Capacity) {
-			return Volume{}, fmt.Errorf("volume %s of %d bytes %w", id, volume.Capacity, ErrConflict)
-		}
-		return volume, nil
-	}
-	if !errors.Is(err, ErrNotFound) {
-		return Volume{}, err
-	}
-	if err := os.MkdirAll(s.DataDir(id), 0o755); err != nil {
-		return Volume{}, fmt.Errorf("making the volume: %w", err)
-	}
-	// Whoever runs in the pod may write; MkdirAll would apply the umask.
-	if err := os.Chmod(s.DataDir(id), 0o777); err != nil {
-		return Volume{}, fmt.Errorf("opening the volume to its users: %w", err)
-	}
-	volume = Volume{ID: id, Name: name, Capacity: size.Required}
-	// The record comes last: without it there is no volume.
-	return volume, s.save(volume)
 }
 
 // DeleteVolume removes a volume and its content. One that does not exist is no
@@ -84,11 +65,25 @@ func (s *Store) DeleteVolume(ctx context.Context, id string) error {
 	if len(volume.Publications) > 0 {
 		return fmt.Errorf("volume %s %w to %s", id, ErrInUse, strings.Join(volume.Nodes(), ", "))
 	}
-	return errors.Join(
+	if err := errors.Join(
 		os.Remove(s.recordPath(id)),
 		os.RemoveAll(s.volumeDir(id)),
 		os.RemoveAll(filepath.Join(s.dir, "gates", id)),
-	)
+	); err != nil {
+		return err
+	}
+	return s.record(Entry{Op: OpDelete, Volume: id, Name: volume.Name})
+}
+
+// ModifyVolume sets mutable parameters; those that are not named stay.
+func (s *Store) ModifyVolume(ctx context.Context, id string, parameters map[string]string) error {
+	return s.update(ctx, id, func(volume *Volume) error {
+		if volume.Mutable == nil {
+			volume.Mutable = map[string]string{}
+		}
+		maps.Copy(volume.Mutable, parameters)
+		return nil
+	})
 }
 
 // Volume reads one record; ErrNotFound if there is none.

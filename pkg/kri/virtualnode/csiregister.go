@@ -129,17 +129,18 @@ func withoutDriver(list []storagev1.CSINodeDriver, name string) []storagev1.CSIN
 	return slices.DeleteFunc(slices.Clone(list), func(o storagev1.CSINodeDriver) bool { return o.Name == name })
 }
 
+// labelTopology writes where the driver says that the node is into the node's
+// labels. A label that says otherwise stays, and the driver is not registered,
+// as with the kubelet: the scheduler would take the node for another place.
 func (a *Agent) labelTopology(ctx context.Context, info csinode.Info) (*v1.Node, error) {
 	nodes := a.cfg.Client.CoreV1().Nodes()
 	node, err := nodes.Get(ctx, a.cfg.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading the node: %w", err)
 	}
-	missing := map[string]string{}
-	for key, value := range info.Topology {
-		if node.Labels[key] != value {
-			missing[key] = value
-		}
+	missing, err := missingLabels(node.Labels, info)
+	if err != nil {
+		return nil, err
 	}
 	if len(missing) == 0 {
 		return node, nil
@@ -150,4 +151,21 @@ func (a *Agent) labelTopology(ctx context.Context, info csinode.Info) (*v1.Node,
 	}
 	node, err = nodes.Patch(ctx, a.cfg.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	return node, wrap("labelling the node with the topology of driver "+info.Name, err)
+}
+
+// missingLabels are the labels that the node lacks.
+func missingLabels(labels map[string]string, info csinode.Info) (map[string]string, error) {
+	missing := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(info.Topology)) {
+		value := info.Topology[key]
+		is, labelled := labels[key]
+		switch {
+		case !labelled:
+			missing[key] = value
+		case is != value:
+			return nil, fmt.Errorf("the node's label %s is %q, and driver %s says %q: correct the label or the driver's topology",
+				key, is, info.Name, value)
+		}
+	}
+	return missing, nil
 }

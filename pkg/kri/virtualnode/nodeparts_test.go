@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -190,6 +193,52 @@ func TestWithDriver(t *testing.T) {
 	}
 	if got := withoutDriver([]storagev1.CSINodeDriver{b}, "none"); len(got) != 1 {
 		t.Errorf("without none: %v", got)
+	}
+}
+
+// TestTopologyThatContradictsALabel: the kubelet does not register such a driver,
+// and leaves the label alone.
+func TestTopologyThatContradictsALabel(t *testing.T) {
+	info := csinode.Info{Name: "drv", NodeID: "1", Topology: map[string]string{"zone": "a", "rack": "1"}}
+	for name, test := range map[string]struct {
+		labels map[string]string
+		want   map[string]string
+		err    string
+	}{
+		"no labels":        {nil, map[string]string{"zone": "a", "rack": "1"}, ""},
+		"one is there":     {map[string]string{"zone": "a", "x": "y"}, map[string]string{"zone": "a", "rack": "1", "x": "y"}, ""},
+		"another place":    {map[string]string{"zone": "b"}, map[string]string{"zone": "b"}, `label zone is "b", and driver drv says "a"`},
+		"an empty label":   {map[string]string{"zone": ""}, map[string]string{"zone": ""}, `label zone is ""`},
+		"all labels there": {map[string]string{"zone": "a", "rack": "1"}, map[string]string{"zone": "a", "rack": "1"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: test.labels}})
+			a := &Agent{cfg: Config{Name: "n1", Client: client, APITimeout: time.Minute}}
+			err := a.registerCSINode(t.Context(), info)
+			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("registering: %v, want %q", err, test.err)
+			}
+			node, getErr := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+			if getErr != nil {
+				t.Fatal(getErr)
+			}
+			if diff := cmp.Diff(test.want, node.Labels); diff != "" {
+				t.Errorf("labels (-want +got):\n%s", diff)
+			}
+			csiNode, getErr := client.StorageV1().CSINodes().Get(t.Context(), "n1", metav1.GetOptions{})
+			if err != nil {
+				if !apierrors.IsNotFound(getErr) {
+					t.Errorf("the driver was registered all the same: %v, %v", csiNode, getErr)
+				}
+				return
+			}
+			if getErr != nil {
+				t.Fatal(getErr)
+			}
+			if diff := cmp.Diff([]string{"rack", "zone"}, csiNode.Spec.Drivers[0].TopologyKeys); diff != "" {
+				t.Errorf("topology keys (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
