@@ -1,0 +1,163 @@
+// Package provision tests provisioning on a real control plane. Its tests bear
+// the name of the public bug report that each is about, and state the right
+// behaviour.
+package provision
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ha-sidecar/ha-sidecar/test/rig"
+)
+
+const (
+	startBound = 2 * time.Minute
+	// caseBound is how long anything that a test awaits may take in all.
+	caseBound = 75 * time.Second
+	// What the sidecars have: quick, but not so that a busy machine loses a lease.
+	leaseDuration = 8 * time.Second
+	renewDeadline = 6 * time.Second
+	callTimeout   = 3 * time.Second
+	retryStart    = 300 * time.Millisecond
+	sweepInterval = 3 * time.Second
+)
+
+// sidecarArgs are those of every replica.
+var sidecarArgs = []string{
+	"--controllers=provisioner,attacher", "--timeout=" + callTimeout.String(), "--snapshot-orphan-sweep-interval=" + sweepInterval.String(),
+	"--retry-interval-start=" + retryStart.String(), "--retry-interval-max=4s", "--worker-threads=20",
+}
+
+// zones are the places of the shared world's nodes.
+var zones = map[string]map[string]string{
+	"node-1": {"example.com/zone": "a"}, "node-2": {"example.com/zone": "b"}, "node-3": {"example.com/zone": "c"},
+}
+
+func TestMain(m *testing.M) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	common.ctx = ctx
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // they wait most of the time
+		panic(err)
+	}
+	code := m.Run()
+	if err := common.close(code == 0); err != nil {
+		fmt.Fprintf(os.Stderr, "--- FAIL: the shared world, after all tests: %v\n", err)
+		code = 1
+	}
+	stop()
+	http.DefaultClient.CloseIdleConnections()
+	// A failed test may have left anything behind.
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintf(os.Stderr, "--- FAIL: after all tests: %v\n", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// common is the world that most tests share. Only TestMain and inWorld touch it.
+var common shared
+
+// shared starts its world for the first test that asks.
+type shared struct {
+	ctx   context.Context
+	once  sync.Once
+	world *world
+	err   error
+}
+
+func (s *shared) close(passed bool) error {
+	if s.world == nil {
+		return nil
+	}
+	if passed {
+		if err := s.world.checkLeaks(); err != nil {
+			return errors.Join(err, s.world.close(false))
+		}
+	}
+	return s.world.close(passed)
+}
+
+// world is a rig with what tests keep about it.
+type world struct {
+	*rig.Rig
+	dir string
+}
+
+func startWorld(ctx context.Context, cfg rig.Config) (*world, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, startBound, fmt.Errorf("a world takes more than %v to start", startBound))
+	defer cancel()
+	// Unix sockets have short names: the world lives in a short directory.
+	dir, err := os.MkdirTemp("", "ha-prov-")
+	if err != nil {
+		return nil, err
+	}
+	w := &world{dir: dir}
+	cfg.Dir, cfg.AuditLog = dir, filepath.Join(dir, "audit.log")
+	cfg.Values = append([]string{
+		"leaderElection.leaseDuration=" + leaseDuration.String(), "leaderElection.renewDeadline=" + renewDeadline.String(), "leaderElection.retryPeriod=1s",
+		"failover.mode=off", "rbac.secretNamespaces={*}",
+	}, cfg.Values...)
+	cfg.SidecarArgs = append(append([]string{}, sidecarArgs...), cfg.SidecarArgs...)
+	if w.Rig, err = rig.Start(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("%w; the logs are in %s", err, filepath.Join(dir, "logs"))
+	}
+	return w, w.SnapshotCRDs(ctx)
+}
+
+// close ends the world, and keeps its logs if something went wrong.
+func (w *world) close(passed bool) error {
+	if !passed {
+		fmt.Fprintf(os.Stderr, "the logs are in %s\n", filepath.Join(w.dir, "logs"))
+		return w.Stop()
+	}
+	_, err := w.CheckAudit()
+	if err = errors.Join(err, w.Stop()); err != nil {
+		return fmt.Errorf("%w; the logs are in %s", err, w.dir)
+	}
+	return os.RemoveAll(w.dir)
+}
+
+// ownWorld starts a world for one test.
+func ownWorld(t *testing.T, cfg rig.Config) *world {
+	t.Helper()
+	w, err := startWorld(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.close(!t.Failed()); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// inWorld runs a test in the shared world, beside others.
+func inWorld(t *testing.T) *scene {
+	t.Helper()
+	t.Parallel()
+	common.once.Do(func() {
+		common.world, common.err = startWorld(common.ctx, rig.Config{
+			Nodes: len(zones), Replicas: 2, Topology: zones, DriverArgs: []string{"--topology"},
+		})
+	})
+	if common.err != nil {
+		t.Fatal(common.err)
+	}
+	return newScene(t, common.world)
+}
