@@ -3,11 +3,14 @@ package faults
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
@@ -27,7 +30,7 @@ func (w *world) check(ctx context.Context, name string, began time.Time) (v verd
 		return v, err
 	}
 	v.W1 = text(rig.CheckExclusive(ledger))
-	v.W2 = text(checkDetached(w.Observer.Changes(), ledger, began))
+	v.W2 = text(errors.Join(checkDetached(w.Observer.Changes(), ledger, began), w.checkVolumes(ctx)))
 	v.I10 = text(w.checkRest(ctx, name))
 	return v, nil
 }
@@ -81,6 +84,35 @@ func (w *world) checkRest(ctx context.Context, name string) error {
 	}
 	if held.Holds {
 		return fmt.Errorf("ha-sidecar still takes the volume for held: %s", body)
+	}
+	return nil
+}
+
+// checkVolumes finds a volume that was provisioned and that no PersistentVolume
+// has, and the other way about.
+func (w *world) checkVolumes(ctx context.Context) error {
+	volumes, err := w.DriverVolumes(ctx)
+	if err != nil {
+		return err
+	}
+	pvs, err := w.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	accounted := map[string]bool{}
+	for i := range pvs.Items {
+		if src := pvs.Items[i].Spec.CSI; src != nil {
+			accounted[src.VolumeHandle] = true
+		}
+	}
+	for name, v := range volumes {
+		if strings.HasPrefix(name, provisionedPrefix) && !accounted[v.ID] {
+			return fmt.Errorf("volume %s of %s has no PersistentVolume", v.ID, name)
+		}
+		delete(accounted, v.ID)
+	}
+	for handle := range accounted {
+		return fmt.Errorf("a PersistentVolume is of volume %s, which does not exist", handle)
 	}
 	return nil
 }

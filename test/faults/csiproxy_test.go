@@ -124,7 +124,7 @@ func (ends) HandleConn(context.Context, stats.ConnStats)                       {
 func callOf(method string) (what string, changes bool) {
 	name := method[strings.LastIndexByte(method, '/')+1:]
 	switch name {
-	case "ControllerPublishVolume", "ControllerUnpublishVolume":
+	case "ControllerPublishVolume", "ControllerUnpublishVolume", "CreateVolume", "DeleteVolume":
 		return name, true
 	default:
 		return "", false

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,8 +16,10 @@ import (
 // sample are the points that are played in every run of the tests: what the
 // driver did and nobody recorded, and what was recorded and not yet done.
 var sample = map[string][]string{
-	"attach and detach": {"ControllerPublishVolume #1 reply lost", "patch volumeattachments #2 before"},
-	"fence":             {"ControllerUnpublishVolume #1 reply lost"},
+	"attach and detach":        {"ControllerPublishVolume #1 reply lost", "patch volumeattachments #2 before"},
+	"fence":                    {"ControllerUnpublishVolume #1 reply lost"},
+	"provision and delete":     {"CreateVolume #1 reply lost", "DeleteVolume #1 reply lost"},
+	"provision, claim deleted": {"CreateVolume #1 reply lost"},
 }
 
 // result is a line of the report.
@@ -129,7 +132,11 @@ func (w *world) die(t *testing.T, s scenario, r *result, name string) (reached b
 	go func() {
 		select {
 		case <-sprung:
-			replaced <- w.goesOn(ctx)
+			var err error
+			if s.dead != nil {
+				err = s.dead(ctx, w, name)
+			}
+			replaced <- errors.Join(err, w.goesOn(ctx))
 		case <-over:
 			replaced <- nil
 		}
@@ -162,9 +169,9 @@ func (w *world) die(t *testing.T, s scenario, r *result, name string) (reached b
 func report(t *testing.T, results []result) {
 	t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%-18s %-36s %-10s  W1   W2   I10  seconds\n", "", "killed at", "")
+	fmt.Fprintf(&b, "\n%-24s %-36s %-10s  W1   W2   I10  seconds\n", "", "killed at", "")
 	for _, r := range results {
-		fmt.Fprintf(&b, "%-18s %-36s %-10s %s %s %s %6.1f\n", r.Scenario, r.Point, r.Phase, r.word(r.W1), r.word(r.W2), r.word(r.I10), r.Seconds)
+		fmt.Fprintf(&b, "%-24s %-36s %-10s %s %s %s %6.1f\n", r.Scenario, r.Point, r.Phase, r.word(r.W1), r.word(r.W2), r.word(r.I10), r.Seconds)
 	}
 	t.Log(b.String())
 	if *out == "" {

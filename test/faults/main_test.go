@@ -57,7 +57,7 @@ func startWorld(t *testing.T) *world {
 			"failover.mode=enforce", "failover.fence=unpublish", "failover.maxFailingNodes=100%",
 			"failover.evictDeadline=2s", "failover.evictGraceMax=1s", "failover.holdOff=1s", "health.confirmAfter=1s", "health.interval=1s",
 		},
-		SidecarArgs: []string{"--suspect-for=2s", "--attacher-timeout=1s", "--workload-free-moves=1000"},
+		SidecarArgs: []string{"--suspect-for=2s", "--attacher-timeout=1s", "--workload-free-moves=1000", "--provisioner-timeout=1s"},
 		NodeArgs:    []string{"--volume-health-interval=500ms", "--lease-renew-interval=1s"},
 		ClusterArgs: []string{"kube-controller-manager=--attach-detach-reconcile-sync-period=2s"},
 	})
@@ -80,6 +80,9 @@ func startWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.flags = []string{"--kubeconfig=" + kubeconfig, "--csi-address=" + socket}
+	if _, err := w.NewClass(ctx, className, nil); err != nil {
+		t.Fatal(err)
+	}
 	if err := w.goesOn(ctx); err != nil {
 		t.Fatal(err)
 	}

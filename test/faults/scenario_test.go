@@ -25,6 +25,8 @@ type scenario struct {
 	// play goes from an idle world, with the trap set, to an idle world again.
 	// name is of all it makes, and new in each play.
 	play func(ctx context.Context, t *testing.T, w *world, name string)
+	// dead is what happens between the death and the next process. Nil: nothing.
+	dead func(ctx context.Context, w *world, name string) error
 }
 
 var scenarios = []scenario{
@@ -44,6 +46,8 @@ var scenarios = []scenario{
 		},
 		play: fence,
 	},
+	{name: "provision and delete", of: provisionRequests, play: provisionAndDelete},
+	{name: "provision, claim deleted", of: provisionRequests, play: provisionAndDelete, dead: deleteClaim},
 }
 
 func (s scenario) has(p point) bool { return slices.Contains(s.of, p.What) }
