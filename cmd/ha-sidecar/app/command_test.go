@@ -57,6 +57,9 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{[]string{"--provisioner-retry-interval-start=10m"}, []string{"--provisioner-retry-interval-max", "--provisioner-retry-interval-start"}},
 		{[]string{"--snapshot-orphan-sweep-interval=-1s"}, []string{"--snapshot-orphan-sweep-interval=-1s", "negative"}},
 		{[]string{"--cloning-protection-threads=0"}, []string{"--cloning-protection-threads", "positive"}},
+		{[]string{"--capacity-threads=0"}, []string{"--capacity-threads=0", "positive"}},
+		{[]string{"--capacity-poll-interval=0"}, []string{"--capacity-poll-interval=0s", "positive"}},
+		{[]string{"--capacity-ownerref-level=-2"}, []string{"--capacity-ownerref-level=-2", "no owner"}},
 		{[]string{"--volume-name-prefix=PVC_"}, []string{"--volume-name-prefix=PVC_", "name of a PersistentVolume"}},
 		{[]string{"--volume-name-uuid-length=0"}, []string{"--volume-name-uuid-length=0", "8 to 32"}},
 		{[]string{"--volume-name-uuid-length=33"}, []string{"--volume-name-uuid-length=33", "8 to 32"}},
@@ -188,11 +191,11 @@ func TestFlags(t *testing.T) {
 		}
 	})
 	want := strings.Fields(`
-attacher-retry-interval-max=0s attacher-retry-interval-start=0s attacher-timeout=0s attacher-worker-threads=0 automaxprocs=false cloning-protection-threads=1 controller-publish-readonly=false
+attacher-retry-interval-max=0s attacher-retry-interval-start=0s attacher-timeout=0s attacher-worker-threads=0 automaxprocs=false capacity-for-immediate-binding=false capacity-ownerref-level=1 capacity-poll-interval=1m0s capacity-threads=1 cloning-protection-threads=1 controller-publish-readonly=false
 controllers=[*] csi-address=/run/csi/socket csi-connect-timeout=2m0s csi-max-receive-bytes=16777216
-default-fstype= detach-orphans=false drain-timeout=20s evict-deadline=1m0s evict-grace-max=30s extra-create-metadata=false failover-mode=observe feature-gates=[] fence=none
+default-fstype= detach-orphans=false drain-timeout=20s enable-capacity=false evict-deadline=1m0s evict-grace-max=30s extra-create-metadata=false failover-mode=observe feature-gates=[] fence=none
 health-confirm-after=10s health-confirmations=3 health-interval=30s hold-off=15s http-endpoint= immediate-topology=true
-kube-api-burst=0 kube-api-qps=0 kubeconfig= leader-election=true leader-election-labels=[]
+kube-api-burst=0 kube-api-capacity-burst=0 kube-api-capacity-qps=0 kube-api-qps=0 kubeconfig= leader-election=true leader-election-labels=[]
 leader-election-lease-duration=15s leader-election-namespace= leader-election-renew-deadline=10s leader-election-retry-period=2s
 lease-grace=20s legacy-abnormal=report manual-detach-delay=0s max-entries=0 max-failing-nodes=20% max-grpc-log-length=-1 metrics-address= metrics-path=/metrics moves-per-minute=120 override-pdb=false
 prevent-volume-mode-conversion=true provisioner-default-fstype= provisioner-retry-interval-max=0s provisioner-retry-interval-start=0s provisioner-timeout=0s provisioner-worker-threads=0

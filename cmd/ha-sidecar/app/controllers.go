@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -90,7 +91,7 @@ type deps struct {
 
 // build makes the enabled controllers: the whole table. Each takes its
 // informers in its constructor, so that they are warm before the election.
-func build(d deps, enabled []string) (*controllers, []part, error) {
+func build(ctx context.Context, d deps, enabled []string) (*controllers, []part, error) {
 	var parts []part
 	c := &controllers{}
 	var err error
@@ -101,7 +102,7 @@ func build(d deps, enabled []string) (*controllers, []part, error) {
 		parts = append(parts, part{name: controllerAttacher, run: c.attacher.Run, drain: c.attacher.Drain})
 	}
 	if slices.Contains(enabled, controllerProvisioner) {
-		p, err := newProvisioner(d, c)
+		p, err := newProvisioner(ctx, d, c)
 		if err != nil {
 			return nil, nil, fmt.Errorf("making the provisioner: %w", err)
 		}

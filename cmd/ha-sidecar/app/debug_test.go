@@ -44,7 +44,7 @@ func built(t *testing.T, flags ...string) *controllers {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, _, err := build(deps{
+	c, _, err := build(t.Context(), deps{
 		opts: opts, driver: client, clients: &kube.Clients{Work: api, Dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme)}, namespace: "csi", shared: kube.NewInformers(api), leases: leases,
 		recorder: record.NewFakeRecorder(10), registry: metrics.NewKubeRegistry(), leader: leads(true),
 	}, enabled)

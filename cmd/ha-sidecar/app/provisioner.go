@@ -15,6 +15,7 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/internal/leader"
 	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/capacity"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/csiprovisioner"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/journal"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/source"
@@ -47,10 +48,10 @@ func (p *provisioning) run(ctx context.Context) error {
 }
 
 // newProvisioner makes the provisioner and its parts.
-func newProvisioner(d deps, c *controllers) (*provisioning, error) {
+func newProvisioner(ctx context.Context, d deps, c *controllers) (*provisioning, error) {
 	o := &d.opts.Provisioner
 	retryStart, retryMax := pick(o.RetryIntervalStart, d.opts.RetryIntervalStart), pick(o.RetryIntervalMax, d.opts.RetryIntervalMax)
-	csiProvisioner, err := newCSIProvisioner(d)
+	csiProvisioner, err := newCSIProvisioner(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +65,7 @@ func newProvisioner(d deps, c *controllers) (*provisioning, error) {
 		provisioner.WithRetryInterval(retryStart, retryMax),
 		provisioner.WithoutRetryLimit(),
 		provisioner.WithAdditionalNames(csiProvisioner.AdditionalNames()...),
+		provisioner.WithOnChange(refreshed(csiProvisioner.capacity)),
 		provisioner.WithVolumeName(volumeNamer(o.VolumeNamePrefix, o.VolumeNameUUIDLength)),
 	}
 	if attachable(d.driver.Capabilities()) {
@@ -80,11 +82,12 @@ func newProvisioner(d deps, c *controllers) (*provisioning, error) {
 // csiParts is the CSI provisioner with the parts that run beside it.
 type csiParts struct {
 	*csiprovisioner.Provisioner
-	journal *journal.Journal
-	beside  []func(context.Context) error
+	journal  *journal.Journal
+	capacity *capacity.Controller
+	beside   []func(context.Context) error
 }
 
-func newCSIProvisioner(d deps) (*csiParts, error) {
+func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
 	o := &d.opts.Provisioner
 	timeout := d.opts.provisionerTimeout()
 	parts := &csiParts{}
@@ -123,6 +126,16 @@ func newCSIProvisioner(d deps) (*csiParts, error) {
 		return nil, err
 	}
 	parts.beside = append(parts.beside, protection.Run)
+	segments, err := placesOf(d, places)
+	if err != nil {
+		return nil, err
+	}
+	if parts.capacity, err = newCapacity(ctx, d, segments, capacity.ManagedByCentral); err != nil {
+		return nil, err
+	}
+	if parts.capacity != nil {
+		parts.beside = append(parts.beside, parts.capacity.Run)
+	}
 	parts.Provisioner, err = csiprovisioner.New(csiprovisioner.Config{
 		DriverName: d.driver.Name(), Driver: guarded{d.driver, d.leader}, Client: d.clients.Work, Recorder: d.recorder,
 		Capabilities: func() csiprovisioner.Capabilities { return d.opts.provisionCapabilities(d.driver.Capabilities()) },
@@ -162,7 +175,7 @@ func volumeNamer(prefix string, length int) func(*v1.PersistentVolumeClaim) stri
 func (o *Options) provisionCapabilities(caps csiclient.Capabilities) csiprovisioner.Capabilities {
 	return csiprovisioner.Capabilities{
 		CreateDelete:          caps.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME),
-		Topology:              caps.HasService(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS) && o.Upstream.gate("Topology"),
+		Topology:              hasTopology(caps, o),
 		Modify:                caps.Has(csi.ControllerServiceCapability_RPC_MODIFY_VOLUME) && o.Upstream.gate("VolumeAttributesClass"),
 		SingleNodeMultiWriter: caps.Has(csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER),
 	}

@@ -128,7 +128,7 @@ func (p *process) main(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	built, parts, err := build(deps{
+	built, parts, err := build(ctx, deps{
 		opts: p.opts, driver: p.driver, clients: clients, shared: shared, leases: leases,
 		recorder: recorder, registry: p.registry, leader: p.elect, tracer: p.tracer,
 		namespace: p.namespace, started: p.started,

@@ -68,6 +68,7 @@ func (o *Options) validateCommon() []error {
 	}
 	errs = append(errs, o.validateAttacher()...)
 	errs = append(errs, o.validateProvisioner()...)
+	errs = append(errs, o.validateCapacity()...)
 	errs = append(errs, o.validateUpstream()...)
 	if o.Failover.EvictGraceMax < time.Second {
 		errs = append(errs, fmt.Errorf("--evict-grace-max=%v: at least 1s, since 0 removes a pod that may still run", o.Failover.EvictGraceMax))
