@@ -72,9 +72,12 @@ func Start(ctx context.Context, kind Kind) (*Tracker, error) {
 func (t *Tracker) run(ctx context.Context, w watch.Interface) {
 	defer close(t.done)
 	for {
+		// Not every watch ends with its context.
+		release := context.AfterFunc(ctx, w.Stop)
 		for event := range w.ResultChan() {
 			t.note(event, time.Now())
 		}
+		release()
 		t.mu.Lock()
 		version, err := t.version, t.err
 		t.mu.Unlock()

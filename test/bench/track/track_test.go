@@ -25,7 +25,7 @@ func follow(t *testing.T, versions []string, watches ...watch.Interface) *Tracke
 		List: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			return &storagev1.VolumeAttachmentList{ListMeta: metav1.ListMeta{ResourceVersion: "0"}}, nil
 		},
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		Watch: func(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if len(watches) == 0 {
 				return nil, errors.New("no watch is left")
 			}
@@ -34,7 +34,6 @@ func follow(t *testing.T, versions []string, watches ...watch.Interface) *Tracke
 			}
 			next := watches[0]
 			watches, versions = watches[1:], versions[1:]
-			context.AfterFunc(ctx, next.Stop)
 			return next, nil
 		},
 		Name: func(o runtime.Object) string { return o.(*storagev1.VolumeAttachment).Name },
