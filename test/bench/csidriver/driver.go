@@ -38,12 +38,12 @@ type Driver struct {
 	changed chan struct{}    // closed and replaced when a volume comes or goes
 }
 
-// Start listens and serves.
-func Start(cfg Config) (*Driver, error) {
+// Start listens and serves until Stop; the context bounds only the start.
+func Start(ctx context.Context, cfg Config) (*Driver, error) {
 	if cfg.Name == "" || cfg.Socket == "" || cfg.Latency < 0 {
 		return nil, errors.New("a driver needs a name, a socket and a latency of 0 or more")
 	}
-	listener, err := net.Listen("unix", cfg.Socket)
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", cfg.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("listening for the driver: %w", err)
 	}

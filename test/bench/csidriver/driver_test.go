@@ -85,7 +85,7 @@ func TestLatency(t *testing.T) {
 // TestServes: the driver answers at its socket what a sidecar asks at its start.
 func TestServes(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	d, err := Start(Config{Name: "d.example.com", Socket: socket})
+	d, err := Start(t.Context(), Config{Name: "d.example.com", Socket: socket})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestServes(t *testing.T) {
 		t.Error(err)
 	}
 	for _, bad := range []Config{{Socket: socket}, {Name: "d"}, {Name: "d", Socket: socket, Latency: -1}} {
-		if _, err := Start(bad); err == nil {
+		if _, err := Start(t.Context(), bad); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}

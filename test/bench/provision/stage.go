@@ -59,7 +59,7 @@ func enter(ctx context.Context, dir string, p plan) (_ *stage, err error) {
 	if w.admin, err = world.Admin(w.cluster.RESTConfig(), ""); err != nil {
 		return nil, err
 	}
-	if w.driver, err = csidriver.Start(csidriver.Config{Name: driverName, Socket: w.socket(), Latency: p.latency}); err != nil {
+	if w.driver, err = csidriver.Start(ctx, csidriver.Config{Name: driverName, Socket: w.socket(), Latency: p.latency}); err != nil {
 		return nil, err
 	}
 	return w, w.furnish(ctx)
