@@ -33,6 +33,7 @@ func TestAnObjectForEachPlaceAndClass(t *testing.T) {
 		// No room is something known.
 		r.expect("zone=a fast 1099511627776/5", "zone=a slow 7/5", "zone=b fast 0", "zone=b slow 0")
 		for _, obj := range r.api.objects() {
+			obj.ManagedFields, obj.TypeMeta = nil, metav1.TypeMeta{} // the fake's own
 			want := storagev1.CSIStorageCapacity{
 				ObjectMeta: metav1.ObjectMeta{
 					Name: obj.Name, GenerateName: "csisc-", Namespace: namespace, UID: obj.UID, ResourceVersion: obj.ResourceVersion, CreationTimestamp: obj.CreationTimestamp,
