@@ -88,6 +88,7 @@ func (ctrl *ProvisionController) syncClaim(ctx context.Context, key string) erro
 	}
 	if claim == nil {
 		ctrl.ops.forget(uid)
+		ctrl.slow.forget(uid)
 		return nil
 	}
 	class, err := ctrl.wanted(ctx, claim)

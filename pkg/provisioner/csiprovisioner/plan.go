@@ -39,7 +39,7 @@ func (p *Provisioner) plan(ctx context.Context, options provisioner.VolumeOption
 		return nil, fmt.Errorf("referring to claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	in := &intent{
-		Claim: *ref, Migrated: migrated, Topology: caps.Topology,
+		Claim: *ref, Migrated: migrated, Topology: caps.Topology, SelectedNode: options.SelectedNode,
 		Request: &csi.CreateVolumeRequest{Name: options.PVName, CapacityRange: &csi.CapacityRange{RequiredBytes: size}},
 	}
 	fs, err := p.describe(in, claim, class, options)
@@ -58,7 +58,8 @@ func (p *Provisioner) consult(ctx context.Context, in *intent, claim *v1.Persist
 	if in.Request.MutableParameters, err = p.mutableParameters(ctx, claim); err != nil {
 		return err
 	}
-	src, err := p.cfg.Sources.Resolve(ctx, claim, class.Provisioner)
+	// Not the class's provisioner: that may be the in-tree plugin.
+	src, err := p.cfg.Sources.Resolve(ctx, claim, p.cfg.DriverName)
 	if err != nil {
 		return err
 	}
