@@ -115,10 +115,6 @@ func decodeIntent(key, record string) (*intent, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("reading an intent: there is something after it")
 	}
-	// A record may say "null" for it.
-	if s.intent == nil {
-		return nil, errors.New("reading an intent: it is empty")
-	}
 	request := []byte(s.Request)
 	if len(s.Packed) > 0 {
 		var err error
