@@ -2,7 +2,6 @@ package csiprovisioner
 
 import (
 	"context"
-	"fmt"
 	"maps"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -30,7 +29,7 @@ func (p *Provisioner) volumeOf(ctx context.Context, in *intent, made *csi.Volume
 	maps.Copy(src.VolumeAttributes, made.GetVolumeContext())
 	if in.Topology {
 		if err := topology.Check(made.GetAccessibleTopology()); err != nil {
-			return nil, fmt.Errorf("volume %s was made, and the driver says of where it can be used what no PersistentVolume can have: %w", made.GetVolumeId(), err)
+			return nil, err
 		}
 		pv.Spec.NodeAffinity = topology.NodeAffinity(made.GetAccessibleTopology())
 	}
