@@ -10,11 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner"
 )
@@ -66,12 +62,6 @@ func TestSecretsToDeleteWith(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil, secretOf("sys", "s", canary), secretOf("ns", "data-pv-1", "by names"))
-			w.client.PrependReactor("get", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
-				if get, ok := a.(clienttesting.GetAction); !ok || get.GetName() != "hidden" {
-					return false, nil, nil
-				}
-				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "hidden", errors.New("no"))
-			})
 			if c.class != nil {
 				if err := w.classes.Add(c.class); err != nil {
 					t.Fatal(err)

@@ -20,7 +20,7 @@ func (p *Provisioner) plan(ctx context.Context, options provisioner.VolumeOption
 	claim, caps := options.PVC, p.cfg.Capabilities()
 	switch {
 	case !caps.CreateDelete:
-		return nil, refusef("driver %s does not have CREATE_DELETE_VOLUME: it cannot provision", p.cfg.DriverName)
+		return nil, refusef("driver %s does not have CREATE_DELETE_VOLUME: name a StorageClass of another driver in a new claim", p.cfg.DriverName)
 	case options.StorageClass == nil:
 		return nil, fmt.Errorf("the StorageClass of claim %s/%s does not exist: create it", claim.Namespace, claim.Name)
 	case claim.Spec.Selector != nil:

@@ -1,17 +1,21 @@
 package csiprovisioner
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
@@ -54,6 +58,7 @@ func newWorld(t *testing.T, change func(*Config), objects ...runtime.Object) *wo
 		Classes: storagelisters.NewStorageClassLister(w.classes), Volumes: corelisters.NewPersistentVolumeLister(w.pvs),
 		Journal: w.journal, Topology: w.topology, Sources: w.sources, Protection: w.protection, Recorder: w.events, Identity: "me",
 	}
+	hide(w.client)
 	if change != nil {
 		change(&w.cfg)
 	}
@@ -190,4 +195,14 @@ func secretOf(namespace, name, value string) *v1.Secret {
 // named are the parameters of the provisioner's secret.
 func named(name, namespace string) map[string]string {
 	return map[string]string{provisionerSecret.name: name, provisionerSecret.namespace: namespace}
+}
+
+// hide makes the secret "hidden" one that may not be read.
+func hide(client *fake.Clientset) {
+	client.PrependReactor("get", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if get, ok := a.(clienttesting.GetAction); !ok || get.GetName() != "hidden" {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "hidden", errors.New("no"))
+	})
 }
