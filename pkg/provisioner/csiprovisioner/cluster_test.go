@@ -2,6 +2,7 @@ package csiprovisioner
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,46 +28,55 @@ const retryMax = 5 * time.Minute
 // the real data sources, in a bubble of time.
 type cluster struct {
 	*world
-	ctrl *provisioner.ProvisionController
+	stop func()
 }
 
-// newCluster runs one for the rest of the bubble. sources are what data sources are
-// looked for among, untyped.
+// newCluster starts one, and ends it with the bubble. sources are what data sources
+// are looked for among, untyped.
 func newCluster(t *testing.T, caps Capabilities, sources []runtime.Object, objects ...runtime.Object) *cluster {
 	t.Helper()
 	c := &cluster{world: newWorld(t, nil, objects...)}
 	c.caps = caps
+	yes := func() bool { return caps.CreateDelete }
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{}, sources...)
+	resolver, err := source.New(source.Config{Dynamic: client, CanSnapshot: yes, CanClone: yes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.cfg.Sources = resolver
+	c.start()
+	t.Cleanup(func() { c.stop() })
+	return c
+}
+
+// start runs a process. The journal, the driver and the API server outlive it.
+func (c *cluster) start() {
+	c.t.Helper()
 	shared := informers.NewSharedInformerFactory(c.client, 0)
 	places, err := topology.New(topology.Config{
 		DriverName: testDriver, Immediate: true, Nodes: shared.Core().V1().Nodes().Lister(), CSINodes: shared.Storage().V1().CSINodes().Lister(),
 	})
 	if err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	yes := func() bool { return caps.CreateDelete }
-	resolver, err := source.New(source.Config{Dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{}, sources...), CanSnapshot: yes, CanClone: yes})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.cfg.Topology, c.cfg.Sources = places, resolver
+	c.cfg.Topology = places
 	c.cfg.Classes, c.cfg.Volumes = shared.Storage().V1().StorageClasses().Lister(), shared.Core().V1().PersistentVolumes().Lister()
 	if c.p, err = New(c.cfg); err != nil {
-		t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	c.ctrl = provisioner.NewProvisionController(c.client, 0, testDriver, c.p, "", true, 0, provisioner.WithInformerFactory(shared),
+	ctrl := provisioner.NewProvisionController(c.client, 0, testDriver, c.p, "", true, 0, provisioner.WithInformerFactory(shared),
 		provisioner.WithEventRecorder(c.events), provisioner.WithoutRetryLimit(), provisioner.WithRetryInterval(time.Second, retryMax))
 	stop, ended := make(chan struct{}), make(chan struct{})
 	shared.Start(stop)
 	go func() {
 		defer close(ended)
-		c.ctrl.Run(stop)
+		ctrl.Run(stop)
 	}()
-	t.Cleanup(func() {
+	c.stop = sync.OnceFunc(func() {
 		close(stop)
 		<-ended
 		shared.Shutdown()
 	})
-	return c
 }
 
 // rest lets time pass, and returns the events of it.
