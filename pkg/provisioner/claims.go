@@ -88,6 +88,7 @@ func (ctrl *ProvisionController) syncClaim(ctx context.Context, key string) erro
 	}
 	if claim == nil {
 		ctrl.ops.forget(uid)
+		ctrl.slow.forget(uid)
 		return nil
 	}
 	class, err := ctrl.wanted(ctx, claim)
@@ -123,8 +124,12 @@ func (ctrl *ProvisionController) wanted(ctx context.Context, claim *v1.Persisten
 	case err != nil:
 		return nil, err
 	}
-	if !ctrl.rules.mayProvision(claim, class) || ctrl.slow.waits(claim, class, ctrl.clock.Now()) {
+	if !ctrl.rules.mayProvision(claim, class) {
 		return nil, nil
+	}
+	if d := ctrl.slow.remaining(claim, class, ctrl.clock.Now()); d > 0 {
+		// Looked at for another reason, which may have been all that was queued.
+		return nil, &waitError{Reason: "it was refused, and nothing has changed since", For: d}
 	}
 	return class, nil
 }

@@ -139,8 +139,8 @@ func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
 	parts.Provisioner, err = csiprovisioner.New(csiprovisioner.Config{
 		DriverName: d.driver.Name(), Driver: guarded{d.driver, d.leader}, Client: d.clients.Work, Recorder: d.recorder,
 		Capabilities: func() csiprovisioner.Capabilities { return d.opts.provisionCapabilities(d.driver.Capabilities()) },
-		Classes:      d.shared.Storage().V1().StorageClasses().Lister(),
-		Journal:      parts.journal, Topology: places, Sources: sources, Protection: protection,
+		Classes:      d.shared.Storage().V1().StorageClasses().Lister(), Volumes: d.shared.Core().V1().PersistentVolumes().Lister(),
+		Journal: parts.journal, Topology: places, Sources: sources, Protection: protection,
 		Timeout: timeout, DefaultFSType: pick(o.DefaultFSType, d.opts.Attacher.DefaultFSType),
 		ExtraCreateMetadata: o.ExtraCreateMetadata, PublishReadOnly: o.ControllerPublishReadOnly,
 		Identity: identity(d),
