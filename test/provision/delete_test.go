@@ -206,18 +206,17 @@ func TestStaticVolumeIsProtectedAndDeleted(t *testing.T) {
 	id, err := s.Driver.CreateVolume(s.ctx, s.name, 1<<30)
 	s.must(err)
 	none := ""
-	claim, err := s.NewClaim(s.ctx, s.name, "", func(c *v1.PersistentVolumeClaim) { c.Spec.StorageClassName = &none })
-	s.must(err)
 	_, err = s.Client.CoreV1().PersistentVolumes().Create(s.ctx, &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name},
 		Spec: v1.PersistentVolumeSpec{
-			Capacity: claim.Spec.Resources.Requests, AccessModes: claim.Spec.AccessModes,
+			Capacity: asked("1Gi"), AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
-			ClaimRef:                      &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name},
+			ClaimRef:                      &v1.ObjectReference{Namespace: rig.Namespace, Name: s.name},
 			PersistentVolumeSource:        v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: rig.Driver, VolumeHandle: id}},
 		},
 	}, metav1.CreateOptions{})
 	s.must(err)
+	claim := s.claim("", func(c *v1.PersistentVolumeClaim) { c.Spec.StorageClassName, c.Spec.VolumeName = &none, s.name })
 	s.bound(claim)
 	s.await("it has the finalizer", func() bool { return slices.Contains(s.pv(s.name).Finalizers, provisioner.Finalizer) })
 	s.deleteClaim(claim)

@@ -2,7 +2,9 @@ package provision
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	v1 "k8s.io/api/core/v1"
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/simctl"
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
@@ -34,8 +37,40 @@ func TestWithFlags(t *testing.T) {
 			})
 		}
 	})
+	_, err = s.Restart(s.ctx, "--volume-name-prefix=sim", "--volume-name-uuid-length=16")
+	s.must(err)
+	t.Run("volumes with names of another form are found again", func(t *testing.T) { otherNames(newScene(t, s.world)) })
 	_, err = s.Restart(s.ctx)
 	s.must(err)
+}
+
+// With another prefix each event of the claim called CreateVolume again, since
+// the PersistentVolume was looked for under another name.
+func otherNames(s *scene) {
+	claim := s.held("")
+	name := "sim-" + strings.ReplaceAll(string(claim.UID), "-", "")[:16]
+	slow := s.fault(simctl.Fault{Method: "CreateVolume", Volume: name, Delay: simctl.Duration(time.Second), Times: 1})
+	s.selectNode(claim, "node-1")
+	slow.hits(1)
+	s.patchClaim(claim, map[string]any{"metadata": map[string]any{"annotations": map[string]any{"example.com/changed": "1"}}})
+	if pv := s.bound(claim); pv.Name != name {
+		s.t.Errorf("the PersistentVolume is %s, want %s", pv.Name, name)
+	}
+	s.deleteClaim(claim)
+	s.await("the PersistentVolume is gone", func() bool { return s.pv(name) == nil })
+	for method, subject := range map[string]string{"CreateVolume": name, "DeleteVolume": state.VolumeID(name)} {
+		calls, err := s.Driver.Calls(s.ctx, method)
+		s.must(err)
+		n := 0
+		for _, c := range calls {
+			if c.Name == subject || c.Volume == subject {
+				n++
+			}
+		}
+		if n != 1 {
+			s.t.Errorf("%d %s", n, method)
+		}
+	}
 }
 
 // After 15 failures the claim was given up.

@@ -36,16 +36,23 @@ func with(parameters map[string]string) func(*storagev1.StorageClass) {
 // asking makes a claim ask for so much.
 func asking(size string) func(*v1.PersistentVolumeClaim) {
 	return func(c *v1.PersistentVolumeClaim) {
-		c.Spec.Resources.Requests = v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
+		c.Spec.Resources.Requests = asked(size)
 	}
+}
+
+func asked(size string) v1.ResourceList {
+	return v1.ResourceList{v1.ResourceStorage: resource.MustParse(size)}
 }
 
 // held makes a claim that waits for a node, in a class of its own: so a test knows
 // the claim's UID, and may prepare the driver, before anything comes of it.
 func (s *scene) held(suffix string, change ...func(*v1.PersistentVolumeClaim)) *v1.PersistentVolumeClaim {
 	s.t.Helper()
-	name := s.name + suffix
-	_, err := s.NewClass(s.ctx, name, later)
+	name := s.name + suffix + "-held"
+	_, err := s.NewClass(s.ctx, name, func(c *storagev1.StorageClass) {
+		later(c)
+		c.ReclaimPolicy = s.policy
+	})
 	s.must(err)
 	return s.claim(suffix, append([]func(*v1.PersistentVolumeClaim){func(c *v1.PersistentVolumeClaim) {
 		c.Spec.StorageClassName = &name

@@ -16,25 +16,80 @@ import (
 
 // CreateVolume makes the volume and times out, twice, and meanwhile the claim is
 // deleted: volumes were left at the driver. The same call is made until its
-// outcome is known, and what it made is deleted.
+// outcome is known, and what it made is deleted, whatever the reclaim policy:
+// nobody has used it.
 func TestProvisioner131TimedOutCreateIsReplayedAndDeleted(t *testing.T) {
+	for _, policy := range []v1.PersistentVolumeReclaimPolicy{v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRetain} {
+		t.Run(string(policy), func(t *testing.T) {
+			s := inWorld(t)
+			s.policy = &policy
+			claim := s.held("")
+			slow := s.failCreate(claim, simctl.Fault{Hang: true, Effect: true, Times: 2})
+			s.selectNode(claim, "node-1")
+			s.told(claim.Name, provisioner.ReasonProvisioningFailed, "DeadlineExceeded")
+			s.deleteClaim(claim)
+			s.claimGone(claim)
+			if !s.exists(claim) {
+				t.Error("the volume is gone before anybody can know that it was made")
+			}
+			slow.hits(2)
+			s.await("the volume is deleted", func() bool { return !s.exists(claim) })
+			s.gone(claim)
+			if n := s.sameRequests(claim); n != 3 {
+				t.Errorf("%d CreateVolume, want two that time out and one that does not", n)
+			}
+			s.once("DeleteVolume", claim)
+		})
+	}
+}
+
+// Between two calls for a volume that may exist its class is deleted, and the
+// selected node is taken off its claim: the volume was forgotten. It is made known
+// by the same call, and is the claim's.
+func TestWhatWasBegunNeedsNeitherClassNorNode(t *testing.T) {
 	s := inWorld(t)
 	claim := s.held("")
-	slow := s.failCreate(claim, simctl.Fault{Hang: true, Effect: true, Times: 2})
-	s.selectNode(claim, "node-1")
-	s.told(claim.Name, provisioner.ReasonProvisioningFailed, "DeadlineExceeded")
+	f := s.failCreate(claim, simctl.Fault{Code: codes.Unavailable, Effect: true})
+	s.selectNode(claim, "node-3")
+	f.hits(1)
+	s.must(s.Client.StorageV1().StorageClasses().Delete(s.ctx, *claim.Spec.StorageClassName, metav1.DeleteOptions{}))
+	s.patchClaim(claim, map[string]any{"metadata": map[string]any{"annotations": map[string]any{provisioner.AnnotationSelectedNode: nil}}})
+	f.hits(3)
+	f.clear()
+	pv := s.bound(claim)
+	if zoneOf(pv) != inZone("c") || pv.Spec.StorageClassName != *claim.Spec.StorageClassName || pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete {
+		t.Errorf("PersistentVolume in %s: %+v", zoneOf(pv), pv.Spec)
+	}
+	s.sameRequests(claim)
 	s.deleteClaim(claim)
-	s.claimGone(claim)
-	if !s.exists(claim) {
-		t.Error("the volume is gone before anybody can know that it was made")
-	}
-	slow.hits(2)
-	s.await("the volume is deleted", func() bool { return !s.exists(claim) })
 	s.gone(claim)
-	if n := s.sameRequests(claim); n != 3 {
-		t.Errorf("%d CreateVolume, want two that time out and one that does not", n)
+}
+
+// A claim is deleted and made again under its name, again and again, in whatever
+// state it is: a claim that lagging informers still showed got a second volume,
+// which was lost. Each has at most one, and none is left.
+func TestProvisioner1469SameNameAgainAndAgain(t *testing.T) {
+	s := inWorld(t)
+	s.class()
+	var claims []*v1.PersistentVolumeClaim
+	for i := range 12 {
+		claim := s.claim("")
+		claims = append(claims, claim)
+		switch i % 3 {
+		case 0:
+			s.bound(claim)
+		case 1:
+			s.await("its PersistentVolume is there", func() bool { return s.pv(pvName(claim)) != nil })
+		}
+		s.deleteClaim(claim)
+		s.claimGone(claim)
 	}
-	s.once("DeleteVolume", claim)
+	for _, claim := range claims {
+		s.gone(claim)
+		if n := len(s.calls("CreateVolume", claim)); n > 1 {
+			t.Errorf("%d CreateVolume for one claim", n)
+		}
+	}
 }
 
 // The same with an error in the place of a time-out, of every kind that leaves
@@ -87,9 +142,9 @@ func TestProvisioner124ExistingPersistentVolumeMakesNoVolumes(t *testing.T) {
 func TestProvisionerLib103ChangeDuringAnAttemptCountsAtOnce(t *testing.T) {
 	s := inWorld(t)
 	claim := s.held("")
-	// After these the pause is 4 s.
-	failing := s.failCreate(claim, simctl.Fault{Code: codes.Internal, Times: 4})
-	hanging := s.failCreate(claim, simctl.Fault{Code: codes.Internal, Hang: true, Times: 1})
+	// After these the pause is 4 s. The code says that nothing was made.
+	failing := s.failCreate(claim, simctl.Fault{Code: codes.PermissionDenied, Times: 4})
+	hanging := s.failCreate(claim, simctl.Fault{Code: codes.PermissionDenied, Hang: true, Times: 1})
 	s.selectNode(claim, "node-1")
 	failing.hits(4)
 	hanging.hits(1)

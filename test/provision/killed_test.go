@@ -1,13 +1,16 @@
 package provision
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/simctl"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/journal"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
@@ -22,10 +25,17 @@ func (s *scene) leader() (leads *rig.Sidecar) {
 func (s *scene) kill(replica *rig.Sidecar) {
 	s.t.Helper()
 	replica.Kill()
+	s.ends(replica)
+}
+
+// ends waits until a replica has ended.
+func (s *scene) ends(replica *rig.Sidecar) {
+	s.t.Helper()
+	s.ended[replica] = true
 	select {
 	case <-replica.Done():
 	case <-s.ctx.Done():
-		s.t.Fatal("a killed replica does not end")
+		s.t.Fatal("a replica does not end")
 	}
 }
 
@@ -86,7 +96,7 @@ func TestLeaderIsKilledBeforeThePersistentVolumeIsSaved(t *testing.T) {
 		}
 	}
 	t.Run("one volume, and the other replica saves its PersistentVolume", func(t *testing.T) {
-		s := &scene{world: s.world, t: t, ctx: s.ctx, name: s.name}
+		s := s.in(t)
 		pv := s.bound(stays)
 		t.Logf("bound %v after the kill", time.Since(began))
 		if s.leader() == first || pv.Spec.CSI.VolumeHandle != volumeID(stays) {
@@ -97,7 +107,7 @@ func TestLeaderIsKilledBeforeThePersistentVolumeIsSaved(t *testing.T) {
 		s.gone(stays)
 	})
 	t.Run("no volume is left of a claim that was deleted meanwhile", func(t *testing.T) {
-		s := &scene{world: s.world, t: t, ctx: s.ctx, name: s.name}
+		s := s.in(t)
 		s.await("the volume is deleted", func() bool { return !s.exists(leaves) })
 		s.gone(leaves)
 		s.sameRequests(leaves)
@@ -105,7 +115,7 @@ func TestLeaderIsKilledBeforeThePersistentVolumeIsSaved(t *testing.T) {
 	// The finalizer of the source was on, and its claim deleted, when the process
 	// that had put it there ended: the snapshot could never be deleted.
 	t.Run("Provisioner1507 the snapshot is free", func(t *testing.T) {
-		s := &scene{world: s.world, t: t, ctx: s.ctx, name: s.name}
+		s := s.in(t)
 		s.await("the snapshot is protected no more", func() bool { return len(s.theSnapshot().GetFinalizers()) == 0 })
 		s.gone(restored)
 		s.deleteSnapshot()
@@ -114,6 +124,80 @@ func TestLeaderIsKilledBeforeThePersistentVolumeIsSaved(t *testing.T) {
 	})
 	s.deleteClaim(origin)
 	s.gone(origin)
+}
+
+// in is the scene in a part of the test.
+func (s *scene) in(t *testing.T) *scene {
+	part := *s
+	part.t = t
+	return &part
+}
+
+// The leader is stopped, as by a machine that hangs, until another leads and has
+// finished what was begun. When it goes on it ends, and has done nothing more.
+func TestPausedLeaderDoesNothingMore(t *testing.T) {
+	s := alone(t)
+	claims := []*v1.PersistentVolumeClaim{s.held("-stays"), s.held("-leaves")}
+	old := s.leader()
+	var slow []*injected
+	for _, claim := range claims {
+		f := s.failCreate(claim, simctl.Fault{Hang: true, Effect: true})
+		s.selectNode(claim, "node-1")
+		f.hits(1)
+		slow = append(slow, f)
+	}
+	s.must(old.Pause())
+	s.await("the other replica leads", func() bool {
+		for _, replica := range s.living() {
+			if replica != old && replica.Get("/readyz") == nil {
+				body, err := replica.Body("/debug/leader")
+				return err == nil && strings.HasPrefix(body, "leads")
+			}
+		}
+		return false
+	})
+	for _, f := range slow {
+		f.clear()
+	}
+	s.bound(claims[0])
+	s.deleteClaim(claims[1])
+	s.gone(claims[1])
+	s.must(old.Continue())
+	s.ends(old)
+	for _, claim := range claims {
+		s.sameRequests(claim)
+	}
+	s.deleteClaim(claims[0])
+	s.gone(claims[0])
+}
+
+// The journal is deleted by hand while a volume is on its way. It is written anew
+// with all that is in it, so that a kill after that loses nothing either.
+func TestJournalIsDeletedByHand(t *testing.T) {
+	s := alone(t)
+	first := s.leader()
+	claim := s.held("")
+	slow := s.failCreate(claim, simctl.Fault{Hang: true, Effect: true})
+	s.selectNode(claim, "node-1")
+	slow.hits(1)
+	pages := s.Client.CoreV1().ConfigMaps(rig.SidecarNamespace)
+	s.must(pages.DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: journal.LabelJournal}))
+	s.class()
+	beside := s.claim("-beside")
+	s.bound(beside)
+	list, err := pages.List(s.ctx, metav1.ListOptions{LabelSelector: journal.LabelJournal})
+	s.must(err)
+	if len(list.Items) != 1 || list.Items[0].Data[string(claim.UID)] == "" {
+		t.Fatalf("the journal after its deletion: %+v", list.Items)
+	}
+	s.kill(first)
+	slow.clear()
+	s.deleteClaim(claim)
+	s.await("the volume is deleted", func() bool { return !s.exists(claim) })
+	s.gone(claim)
+	s.sameRequests(claim)
+	s.deleteClaim(beside)
+	s.gone(beside)
 }
 
 // The driver goes away in the middle of a call, and a replica starts while it is

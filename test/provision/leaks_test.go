@@ -140,7 +140,7 @@ func (w *world) panicked() error {
 	for _, s := range w.Sidecars {
 		select {
 		case <-s.Done():
-			if err := s.Err(); err != nil && !strings.Contains(err.Error(), "killed") {
+			if err := s.Err(); err != nil && !w.ended[s] {
 				return err
 			}
 		default:

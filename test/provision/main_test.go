@@ -101,6 +101,8 @@ type world struct {
 	dir string
 	// forbids: permissions were taken away, and so requests are forbidden.
 	forbids bool
+	// ended are the replicas that a test made end.
+	ended map[*rig.Sidecar]bool
 }
 
 func startWorld(ctx context.Context, cfg rig.Config) (*world, error) {
@@ -111,7 +113,7 @@ func startWorld(ctx context.Context, cfg rig.Config) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{dir: dir}
+	w := &world{dir: dir, ended: map[*rig.Sidecar]bool{}}
 	cfg.Dir, cfg.AuditLog = dir, filepath.Join(dir, "audit.log")
 	cfg.Values = append([]string{
 		"leaderElection.leaseDuration=" + leaseDuration.String(), "leaderElection.renewDeadline=" + renewDeadline.String(), "leaderElection.retryPeriod=1s",

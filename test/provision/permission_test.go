@@ -22,6 +22,7 @@ func TestPermissionsAreMissing(t *testing.T) {
 	for name, test := range map[string]func(*scene){
 		"Provisioner1277 the finalizer cannot be taken off": patchIsMissing,
 		"the journal cannot be written":                     journalIsMissing,
+		"the journal cannot be read":                        journalIsUnknown,
 		"the secret cannot be read":                         secretsAreMissing,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, w)) })
@@ -48,6 +49,23 @@ func patchIsMissing(s *scene) {
 func journalIsMissing(s *scene) {
 	s.class()
 	grant := s.forbid(rig.SidecarNamespace, "configmaps", "update")
+	claim := s.claim("")
+	s.told(claim.Name, provisioner.ReasonProvisioningFailed, "allow get, list, create and update of configmaps")
+	s.never("CreateVolume", claim)
+	grant()
+	s.bound(claim)
+	s.once("CreateVolume", claim)
+	s.deleteClaim(claim)
+	s.gone(claim)
+}
+
+// Nor is anything begun by a new leader before it knows what was begun, and the
+// claims that wait are told.
+func journalIsUnknown(s *scene) {
+	s.class()
+	grant := s.forbid(rig.SidecarNamespace, "configmaps", "list")
+	_, err := s.Restart(s.ctx)
+	s.must(err)
 	claim := s.claim("")
 	s.told(claim.Name, provisioner.ReasonProvisioningFailed, "allow get, list, create and update of configmaps")
 	s.never("CreateVolume", claim)

@@ -21,6 +21,8 @@ type scene struct {
 	t    *testing.T
 	ctx  context.Context
 	name string
+	// policy is that of held claims; nil is the default, Delete.
+	policy *v1.PersistentVolumeReclaimPolicy
 }
 
 func newScene(t *testing.T, w *world) *scene {
