@@ -196,6 +196,7 @@ func changed(was, is *v1.PersistentVolumeClaim) bool {
 func (ctrl *ProvisionController) onClaimGone(claim *v1.PersistentVolumeClaim) {
 	ctrl.ops.unsave(claim.UID)
 	ctrl.slow.forget(claim.UID)
+	ctrl.told.forget(claim.UID)
 	if _, begun := ctrl.ops.get(claim.UID); begun {
 		ctrl.claims.add(string(claim.UID))
 		return
