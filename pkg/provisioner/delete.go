@@ -19,6 +19,7 @@ const lookAgain = time.Minute
 // PersistentVolume. What it goes by is read live: an informer that lags must
 // not cost data.
 func (ctrl *ProvisionController) deleteVolume(ctx context.Context, pv *v1.PersistentVolume) error {
+	defer ctrl.forgetIfGone(pv)
 	if !ctrl.ops.wasDeleted(pv.UID) {
 		live, err := ctrl.livePV(ctx, pv.Name)
 		if err != nil {
@@ -36,6 +37,15 @@ func (ctrl *ProvisionController) deleteVolume(ctx context.Context, pv *v1.Persis
 		}
 	}
 	return ctrl.deletePV(ctx, pv)
+}
+
+// forgetIfGone drops what is remembered of a PersistentVolume that went while it
+// was worked on: no event of it will follow.
+func (ctrl *ProvisionController) forgetIfGone(pv *v1.PersistentVolume) {
+	if known, err := ctrl.volumes.Get(pv.Name); err != nil || known.UID != pv.UID {
+		ctrl.ops.gone(pv.UID)
+		ctrl.told.forget(pv.UID)
+	}
 }
 
 // claimIsGone reads the claim that a Released PersistentVolume was for. One that is

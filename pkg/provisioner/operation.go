@@ -25,7 +25,7 @@ type operations struct {
 	// saved are claims whose PersistentVolume was saved and that were not seen
 	// bound since, by its name.
 	saved map[types.UID]string
-	// given are claims that were refused so often that they are left alone.
+	// failures are how often claims have failed.
 	failures map[types.UID]int
 	// deleted are PersistentVolumes whose volume is deleted and that are not gone.
 	deleted map[types.UID]bool
@@ -50,6 +50,15 @@ func (o *operations) begin(uid types.UID, op operation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.begun[uid] = op
+}
+
+// find is begin for what an earlier process began. What is known already is more.
+func (o *operations) find(uid types.UID, op operation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.begun[uid]; !ok {
+		o.begun[uid] = op
+	}
 }
 
 // end notes that no volume is on its way for the claim.

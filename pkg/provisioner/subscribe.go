@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -58,7 +60,8 @@ func (ctrl *ProvisionController) subscribe() (unsubscribe func(), err error) {
 }
 
 // handlers are event handlers for objects of one type. was is nil for one that
-// was added.
+// was added. An informer that missed a deletion tells of the next object of that
+// name as of a change.
 func handlers[T any](set func(was, is *T), gone func(*T)) cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
@@ -67,8 +70,14 @@ func handlers[T any](set func(was, is *T), gone func(*T)) cache.ResourceEventHan
 			}
 		},
 		UpdateFunc: func(old, obj any) {
-			was, ok := old.(*T)
-			if is, isT := obj.(*T); ok && isT {
+			was, wasT := old.(*T)
+			is, isT := obj.(*T)
+			switch {
+			case !wasT || !isT:
+			case uidOf(old) != uidOf(obj):
+				gone(was)
+				set(nil, is)
+			default:
 				set(was, is)
 			}
 		},
@@ -81,4 +90,11 @@ func handlers[T any](set func(was, is *T), gone func(*T)) cache.ResourceEventHan
 			}
 		},
 	}
+}
+
+func uidOf(obj any) types.UID {
+	if m, ok := obj.(metav1.Object); ok {
+		return m.GetUID()
+	}
+	return ""
 }
