@@ -257,3 +257,9 @@ func (a *api) release(pv string) {
 	a.t.Helper()
 	a.editPV(pv, func(v *v1.PersistentVolume) { v.Status.Phase = v1.VolumeReleased })
 }
+
+// editClass changes a class in a way that says nothing to us.
+func editClass(w *world, name string) {
+	w.t.Helper()
+	edit(w.api, &storagev1.StorageClass{}, name, func(c *storagev1.StorageClass) { c.Labels = map[string]string{"a": "b"} })
+}
