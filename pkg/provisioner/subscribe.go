@@ -33,7 +33,7 @@ func (ctrl *ProvisionController) ownRecorder(ctx context.Context) func() {
 // subscribe registers the handlers; the result takes them back.
 func (ctrl *ProvisionController) subscribe() (unsubscribe func(), err error) {
 	var undo []func()
-	add := func(inf cache.SharedIndexInformer, h cache.ResourceEventHandlerFuncs) {
+	add := func(inf cache.SharedIndexInformer, h cache.ResourceEventHandler) {
 		if err != nil {
 			return
 		}
@@ -44,11 +44,11 @@ func (ctrl *ProvisionController) subscribe() (unsubscribe func(), err error) {
 	}
 	add(ctrl.claimInformer, handlers(ctrl.onClaim, ctrl.onClaimGone))
 	add(ctrl.volumeInformer, handlers(ctrl.onVolume, ctrl.onVolumeGone))
-	add(ctrl.classInformer, handlers(func(was, is *storagev1.StorageClass) {
+	add(ctrl.classInformer, later{handlers(func(was, is *storagev1.StorageClass) {
 		if was == nil || was.ResourceVersion != is.ResourceVersion {
 			ctrl.onClass(is.Name)
 		}
-	}, func(*storagev1.StorageClass) {}))
+	}, func(*storagev1.StorageClass) {})})
 	if ctrl.guardAttached {
 		add(ctrl.attachmentInformer, handlers(func(_, _ *storagev1.VolumeAttachment) {}, ctrl.onAttachmentGone))
 	}
@@ -57,6 +57,17 @@ func (ctrl *ProvisionController) subscribe() (unsubscribe func(), err error) {
 			f()
 		}
 	}, err
+}
+
+// later leaves out the objects that were there at the start: those that wait for
+// one of them are there as well, and come themselves.
+type later struct{ cache.ResourceEventHandlerFuncs }
+
+// OnAdd implements cache.ResourceEventHandler.
+func (l later) OnAdd(obj any, inInitialList bool) {
+	if !inInitialList {
+		l.ResourceEventHandlerFuncs.OnAdd(obj, false)
+	}
 }
 
 // handlers are event handlers for objects of one type. was is nil for one that
