@@ -157,7 +157,8 @@ type setup struct {
 	server      string
 	threshold   int
 	options     []Option
-	seedOnly    bool // the provisioner has the seed's two methods
+	seedOnly    bool                     // the provisioner has the seed's two methods
+	wrap        func(*maker) Provisioner // the provisioner is more than the maker
 	maker       *maker
 	before      func(*fake.Clientset)
 	exponential bool
@@ -188,6 +189,9 @@ func newWorld(t *testing.T, s setup) *world {
 	var provisioner Provisioner = w.maker
 	if s.seedOnly {
 		provisioner = plain{w.maker}
+	}
+	if s.wrap != nil {
+		provisioner = s.wrap(w.maker)
 	}
 	options := append([]Option{WithEventRecorder(w.events)}, s.options...)
 	period := resync
