@@ -137,7 +137,7 @@ func newCSIProvisioner(d deps) (*csiParts, error) {
 
 // identity is written into each volume; the form is external-provisioner's.
 func identity(d deps) string {
-	return fmt.Sprintf("%d-%d-%s", d.started.UnixMilli(), rand.IntN(10000), d.driver.Name()) //nolint:gosec // a name, not a secret
+	return fmt.Sprintf("%d-%d-%s", d.started.UnixMilli(), rand.IntN(10000), d.driver.Name())
 }
 
 // journalName is what the ConfigMaps of the journal are called, but for a number.
