@@ -112,7 +112,7 @@ const (
 // finalizerFor decides about our finalizer on a PersistentVolume: one whose volume
 // goes with it has it, one that is retained has not.
 func (r rules) finalizerFor(pv *v1.PersistentVolume) finalizerChange {
-	if !r.ourVolume(pv) && !(hasFinalizer(pv) && r.provisionedByUs(pv)) {
+	if !r.ourVolume(pv) && (!hasFinalizer(pv) || !r.provisionedByUs(pv)) {
 		return keepFinalizer
 	}
 	goes := r.finalizer && pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete

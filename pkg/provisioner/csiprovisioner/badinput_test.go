@@ -31,7 +31,6 @@ type badInput struct {
 
 // badInputs are the cases by their names. The message is that of the claim's event.
 func badInputs() map[string]badInput {
-	type c = badInput
 	type claims = []func(*v1.PersistentVolumeClaim)
 	able, placed, modify := Capabilities{CreateDelete: true}, Capabilities{CreateDelete: true, Topology: true}, Capabilities{CreateDelete: true, Modify: true}
 	const group, key = "snapshot.storage.k8s.io", "example.com/zone"

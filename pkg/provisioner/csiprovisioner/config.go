@@ -127,7 +127,7 @@ func (cfg Config) validate() error {
 		}
 	}
 	if cfg.Timeout < 0 {
-		errs = append(errs, errors.New("Timeout must not be negative"))
+		errs = append(errs, fmt.Errorf("the timeout %v must not be negative", cfg.Timeout))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("csiprovisioner config: %w", err)

@@ -3,7 +3,7 @@
 //
 // One reading: provision.go is the way of a claim. plan.go makes the whole
 // request from claim, class and cluster (parameters.go, secrets.go,
-// capability.go, attributes.go, migration.go), intent.go puts it into the
+// capability.go, attributes.go, migration.go), intent.go and begun.go put it into the
 // journal, create.go calls the driver, reply.go looks at the answer and volume.go
 // makes the PersistentVolume of it. delete.go is the way back.
 //

@@ -308,7 +308,7 @@ func TestPopulatorsClaim(t *testing.T) {
 
 func TestConfigTellsAllThatIsMissing(t *testing.T) {
 	_, err := New(Config{Timeout: -1})
-	for _, what := range []string{"DriverName", "Driver ", "Capabilities", "Client", "Classes", "Journal", "Topology", "Sources", "Protection", "Recorder", "Volumes", "Timeout"} {
+	for _, what := range []string{"DriverName", "Driver ", "Capabilities", "Client", "Classes", "Journal", "Topology", "Sources", "Protection", "Recorder", "Volumes", "timeout"} {
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%v does not tell of %s", err, what)
 		}
