@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,9 +48,14 @@ func (p *Provisioner) AdditionalNames() []string { return p.migration.names() }
 // what it cannot make.
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
-// ShouldProvision implements provisioner.Qualifier.
-func (p *Provisioner) ShouldProvision(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
-	return p.cfg.Qualifies(ctx, claim)
+// Share implements provisioner.Sharer.
+func (p *Provisioner) Share(ctx context.Context, claim *v1.PersistentVolumeClaim) (mine bool, again time.Duration, err error) {
+	return p.cfg.Share(ctx, claim)
+}
+
+// ShouldDelete implements provisioner.DeletionGuard.
+func (p *Provisioner) ShouldDelete(_ context.Context, pv *v1.PersistentVolume) bool {
+	return p.cfg.Mine(pv)
 }
 
 // Provision implements provisioner.Provisioner.
