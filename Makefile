@@ -25,7 +25,7 @@ $(BIN)/demo $(BIN)/writer $(BIN)/failoverbench: $(BIN)/%: $(GOSRC)
 	@echo "building $@"
 	@CGO_ENABLED=0 $(GO) build -o $@ ./test/$*
 
-$(BIN)/benchattach $(BIN)/benchcache: $(BIN)/bench%: $(GOSRC)
+$(BIN)/benchattach $(BIN)/benchprovision $(BIN)/benchcache: $(BIN)/bench%: $(GOSRC)
 	@echo "building $@"
 	@cd test/bench && CGO_ENABLED=0 $(GO) build -o ../../$@ ./$*
 
@@ -92,6 +92,10 @@ bench-failover: $(RIG) $(BIN)/failoverbench ## Measure failovers beside kube-con
 .PHONY: bench-attach
 bench-attach: $(RIG) $(BIN)/csi-attacher $(BIN)/benchattach ## Measure attach and detach beside external-attacher, 25 min
 	@$(BIN)/benchattach --out bench-out
+
+.PHONY: bench-provision
+bench-provision: $(BIN)/ha-sidecar $(BIN)/localcluster $(BIN)/csi-provisioner $(BIN)/benchprovision ## Measure provisioning beside external-provisioner, 45 min; ONLY=TUNED,MEMORY SIDES=ours,peer leave some out
+	@$(BIN)/benchprovision --out bench-out $(if $(ONLY),--only=$(ONLY)) $(if $(SIDES),--sides=$(SIDES))
 
 .PHONY: bench-cache
 bench-cache: $(BIN)/benchcache ## Measure the caches beside those of Kubernetes, 2 min

@@ -98,12 +98,12 @@ type collector struct {
 
 func newCollector(ops *operations) *collector {
 	desc := func(name, help string) *metrics.Desc {
-		return metrics.NewDesc("ha_sidecar_provisioner_"+name, help, nil, nil, metrics.ALPHA, "")
+		return metrics.NewDesc(name, help, nil, nil, metrics.ALPHA, "")
 	}
 	return &collector{
 		ops:        ops,
-		background: desc("background_volumes", "Volumes that may exist, and whose creation is tried until that is known."),
-		unsaved:    desc("unsaved_volumes", "Volumes that exist, and whose PersistentVolume could not be saved yet."),
+		background: desc("ha_sidecar_provisioner_background_volumes", "Volumes that may exist, and whose creation is tried until that is known."),
+		unsaved:    desc("ha_sidecar_provisioner_unsaved_volumes", "Volumes that exist, and whose PersistentVolume could not be saved yet."),
 	}
 }
 

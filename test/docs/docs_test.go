@@ -32,6 +32,7 @@ var eventName = map[string]*regexp.Regexp{
 	"failover":     regexp.MustCompile(`^Event`),
 	"health":       regexp.MustCompile(`^Event`),
 	"attach":       regexp.MustCompile(`^Reason`),
+	"provisioner":  regexp.MustCompile(`^Reason`),
 	"hacontroller": regexp.MustCompile(`EventReason$`),
 }
 

@@ -132,30 +132,29 @@ func (w *world) die(t *testing.T, s scenario, r *result, name string) (reached b
 	go func() {
 		select {
 		case <-sprung:
-			var err error
-			if s.dead != nil {
-				err = s.dead(ctx, w, name)
-			}
-			replaced <- errors.Join(err, w.goesOn(ctx))
 		case <-over:
-			replaced <- nil
+			if !closed(sprung) {
+				replaced <- nil
+				return
+			}
 		}
+		var err error
+		if s.dead != nil {
+			err = s.dead(ctx, w, name)
+		}
+		replaced <- errors.Join(err, w.goesOn(ctx))
 	}()
 	var err error
 	func() {
 		// Also when the play ends the test.
-		defer func() { close(over); err = <-replaced }()
+		defer func() { w.trap.settle(); close(over); err = <-replaced }()
 		s.play(ctx, t, w, name)
 	}()
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.trap.clear()
-	select {
-	case <-sprung:
-		r.Played = true
-	default:
-	}
+	r.Played = closed(sprung)
 	if r.verdict, err = w.check(ctx, name, began); err != nil {
 		t.Fatal(err)
 	}
@@ -164,6 +163,15 @@ func (w *world) die(t *testing.T, s scenario, r *result, name string) (reached b
 	}
 	r.Seconds = time.Since(began).Seconds()
 	return r.Played
+}
+
+func closed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 func report(t *testing.T, results []result) {

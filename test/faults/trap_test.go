@@ -37,6 +37,8 @@ type trap struct {
 	phase  phase
 	kill   func()
 	sprung chan struct{}
+	// taken: the request has come, and the process is about to die.
+	taken bool
 }
 
 // set begins a play. With no phase the trap only writes down.
@@ -44,7 +46,7 @@ func (t *trap) set(at point, ph phase, kill func()) (sprung <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.seen, t.counts = nil, map[string]int{}
-	t.at, t.phase, t.kill, t.sprung = at, ph, kill, make(chan struct{})
+	t.at, t.phase, t.kill, t.sprung, t.taken = at, ph, kill, make(chan struct{}), false
 	return t.sprung
 }
 
@@ -70,7 +72,19 @@ func (t *trap) enter(what string) phase {
 	if t.kill == nil || p != t.at {
 		return ""
 	}
+	t.taken = true
 	return t.phase
+}
+
+// settle returns once a process that is about to die is dead: a play may be over
+// by what its last request did.
+func (t *trap) settle() {
+	t.mu.Lock()
+	sprung, taken := t.sprung, t.taken
+	t.mu.Unlock()
+	if taken {
+		<-sprung
+	}
 }
 
 // spring kills the process and returns once it is dead.

@@ -13,13 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/world"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
 // batch are VolumeAttachments and their PersistentVolumes, the i-th on volume i of
 // the driver and node i.
 type batch struct {
-	w *world
+	w *stage
 	// names are those of the VolumeAttachments, volumes of the PersistentVolumes.
 	names, volumes []string
 	// ask has the i-th attached, leave has it detached.
@@ -31,24 +32,24 @@ type batch struct {
 }
 
 // newBatch makes PersistentVolumes that nobody has attached before.
-func (w *world) newBatch(ctx context.Context, first, volumes int) (*batch, error) {
+func (w *stage) newBatch(ctx context.Context, first, volumes int) (*batch, error) {
 	return w.batchOf(ctx, first, volumes)
 }
 
 // usedBatch makes PersistentVolumes as both sides leave them once they were
 // attached: with their finalizer.
-func (w *world) usedBatch(ctx context.Context, first, volumes int) (*batch, error) {
+func (w *stage) usedBatch(ctx context.Context, first, volumes int) (*batch, error) {
 	return w.batchOf(ctx, first, volumes, "external-attacher/"+strings.ReplaceAll(rig.Driver, ".", "-"))
 }
 
-func (w *world) batchOf(ctx context.Context, first, volumes int, finalizers ...string) (*batch, error) {
+func (w *stage) batchOf(ctx context.Context, first, volumes int, finalizers ...string) (*batch, error) {
 	b := w.plan(first, volumes)
 	b.names, b.ask, b.leave, b.finalizers = b.volumes, b.attach, b.detach, finalizers
-	return b, each(volumes, func(i int) error { return b.create(ctx, i, nil) })
+	return b, world.Each(volumes, func(i int) error { return b.create(ctx, i, nil) })
 }
 
 // plan names the PersistentVolumes of a batch.
-func (w *world) plan(first, volumes int) *batch {
+func (w *stage) plan(first, volumes int) *batch {
 	w.turns++
 	b := &batch{w: w, first: first}
 	for i := range volumes {
@@ -97,7 +98,7 @@ func (b *batch) detach(ctx context.Context, i int) error {
 // who would do it. What claims there are stay: nothing reads them any more.
 func (b *batch) remove(ctx context.Context) error {
 	volumes := b.w.admin.CoreV1().PersistentVolumes()
-	return each(len(b.volumes), func(i int) error {
+	return world.Each(len(b.volumes), func(i int) error {
 		if _, err := volumes.Patch(ctx, b.volumes[i], types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 			return err
 		}

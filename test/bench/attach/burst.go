@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ha-sidecar/ha-sidecar/test/bench/audit"
 	"github.com/ha-sidecar/ha-sidecar/test/bench/stats"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/track"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/usage"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/world"
 )
 
 // Burst is many attaches, or many detaches, that are asked for at once.
@@ -23,9 +27,9 @@ type Burst struct {
 	// Calls of the driver for them.
 	Calls int `json:"driverCalls"`
 	// CPU is what was used from Begun to Ended, in seconds, by program.
-	CPU CPU `json:"cpuSeconds"`
+	CPU usage.CPU `json:"cpuSeconds"`
 	// Requests of the side to the API server from Begun to Settled.
-	Requests Requests `json:"requests"`
+	Requests audit.Requests `json:"requests"`
 }
 
 // Run is one run of one side.
@@ -45,7 +49,7 @@ const runBound = 10 * time.Minute
 
 // run starts a side, lets it attach and detach volumes that are new to it, and
 // stops it.
-func (w *world) run(ctx context.Context, s side, set setting, volumes int) (_ *Run, err error) {
+func (w *stage) run(ctx context.Context, s side, set setting, volumes int) (_ *Run, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, runBound, fmt.Errorf("a run of %s took longer than %v", s.title, runBound))
 	defer cancel()
 	prepare := w.newBatch
@@ -76,51 +80,52 @@ func (w *world) run(ctx context.Context, s side, set setting, volumes int) (_ *R
 	return result, nil
 }
 
-func (r *Run) measure(ctx context.Context, w *world, b *batch, p *program, backlog bool) (err error) {
-	t, err := track(ctx, w.admin)
+func (r *Run) measure(ctx context.Context, w *stage, b *batch, p *program, backlog bool) (err error) {
+	t, err := trackAttachments(ctx, w.admin)
 	if err != nil {
 		return err
 	}
-	defer t.stop()
+	defer t.Stop()
 	if r.Attach, err = burst(ctx, t, p, b.names, publish, backlog, attached, func(i int) error { return b.ask(ctx, i) }); err != nil {
 		return fmt.Errorf("attaching with %s: %w", r.Side, err)
 	}
-	if r.ResidentMiB, err = p.resident(); err != nil {
+	before, err := usage.ReadMemory(p.Pid())
+	if err != nil {
 		return err
 	}
-	if r.Detach, err = burst(ctx, t, p, b.names, unpublish, backlog, gone, func(i int) error { return b.leave(ctx, i) }); err != nil {
+	if r.Detach, err = burst(ctx, t, p, b.names, unpublish, backlog, track.Gone, func(i int) error { return b.leave(ctx, i) }); err != nil {
 		return fmt.Errorf("detaching with %s: %w", r.Side, err)
 	}
-	after, err := p.resident()
-	r.ResidentMiB = max(r.ResidentMiB, after)
+	after, err := usage.ReadMemory(p.Pid())
+	r.ResidentMiB = max(before.Resident, after.Resident)
 	return err
 }
 
 // burst asks for all at once and waits until all is done. A backlog is all asked
 // for before the program goes on.
-func burst(ctx context.Context, t *tracker, p *program, names []string, method string, backlog bool,
-	what func(*outcome) time.Time, ask func(i int) error) (b Burst, err error) {
+func burst(ctx context.Context, t *track.Tracker, p *program, names []string, method string, backlog bool,
+	what string, ask func(i int) error) (b Burst, err error) {
 	before, err := p.calls(method)
 	if err != nil {
 		return b, err
 	}
 	if backlog {
-		if err := errors.Join(p.Pause(), each(len(names), ask), p.Continue()); err != nil {
+		if err := errors.Join(p.Pause(), world.Each(len(names), ask), p.Continue()); err != nil {
 			return b, err
 		}
 		ask = func(int) error { return nil }
 	}
-	asked, used := make([]time.Time, len(names)), readCPU()
+	asked, used := make([]time.Time, len(names)), usage.ReadCPU()
 	failed := make(chan error, 1)
 	b.Begun = time.Now()
 	go func() {
-		failed <- each(len(names), func(i int) error {
+		failed <- world.Each(len(names), func(i int) error {
 			asked[i] = time.Now()
 			return ask(i)
 		})
 	}()
-	outcomes, err := t.await(ctx, names, what)
-	b.CPU = readCPU().since(used)
+	outcomes, err := t.Await(ctx, names, what)
+	b.CPU = usage.ReadCPU().Since(used)
 	if err := errors.Join(err, <-failed); err != nil {
 		return b, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/ha-sidecar/ha-sidecar/test/bench/report"
 	"github.com/ha-sidecar/ha-sidecar/test/bench/stats"
 )
 
@@ -23,7 +24,7 @@ type share struct{ runs, volumes int }
 func comparison(s setting, mine, peer share, progress io.Writer) plan {
 	p := plan{name: s.name, title: s.title, volumes: max(mine.volumes, peer.volumes)}
 	p.config.ClusterArgs = s.clusterArgs()
-	p.measure = func(ctx context.Context, w *world, phase *Phase) error {
+	p.measure = func(ctx context.Context, w *stage, phase *Phase) error {
 		for i := range max(mine.runs, peer.runs) {
 			for _, turn := range []struct {
 				side side
@@ -130,9 +131,9 @@ func (p *Phase) judge() {
 		return
 	}
 	p.Bars = append(p.Bars,
-		atLeast(fmt.Sprintf("%s: attaches/s, times those of %s", p.Name, theirs.title), mine.Attach.Median/peer.Attach.Median, want.attach),
-		atLeast(fmt.Sprintf("%s: detaches/s, times those of %s", p.Name, theirs.title), mine.Detach.Median/peer.Detach.Median, want.detach),
-		exactly(fmt.Sprintf("%s: ControllerPublishVolume calls of each run of %d volumes", p.Name, mine.Volumes), mine.Publish, mine.Volumes),
-		exactly(fmt.Sprintf("%s: ControllerUnpublishVolume calls of each run of %d volumes", p.Name, mine.Volumes), mine.Unpublish, mine.Volumes),
+		report.AtLeast(fmt.Sprintf("%s: attaches/s, times those of %s", p.Name, theirs.title), mine.Attach.Median/peer.Attach.Median, want.attach),
+		report.AtLeast(fmt.Sprintf("%s: detaches/s, times those of %s", p.Name, theirs.title), mine.Detach.Median/peer.Detach.Median, want.detach),
+		report.Exactly(fmt.Sprintf("%s: ControllerPublishVolume calls of each run of %d volumes", p.Name, mine.Volumes), mine.Publish, mine.Volumes),
+		report.Exactly(fmt.Sprintf("%s: ControllerUnpublishVolume calls of each run of %d volumes", p.Name, mine.Volumes), mine.Unpublish, mine.Volumes),
 	)
 }

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ha-sidecar/ha-sidecar/test/bench/stats"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/track"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/world"
 )
 
 // Floor is how fast the API server takes the writes that no attacher can do
@@ -27,7 +29,7 @@ const (
 	floorGone      = `{"metadata":{"finalizers":null}}`
 )
 
-func (w *world) floor(ctx context.Context, volumes, runs int, progress io.Writer) (*Floor, error) {
+func (w *stage) floor(ctx context.Context, volumes, runs int, progress io.Writer) (*Floor, error) {
 	var attaches, detaches []float64
 	for i := range runs {
 		b, err := w.newBatch(ctx, 0, volumes)
@@ -38,7 +40,7 @@ func (w *world) floor(ctx context.Context, volumes, runs int, progress io.Writer
 		if err != nil {
 			return nil, fmt.Errorf("the writes of an attach: %w", err)
 		}
-		detach, err := b.rate(ctx, gone, b.floorDetach)
+		detach, err := b.rate(ctx, track.Gone, b.floorDetach)
 		if err != nil {
 			return nil, fmt.Errorf("the writes of a detach: %w", err)
 		}
@@ -52,17 +54,17 @@ func (w *world) floor(ctx context.Context, volumes, runs int, progress io.Writer
 }
 
 // rate does something to all of a batch and tells how many were done per second.
-func (b *batch) rate(ctx context.Context, what func(*outcome) time.Time, do func(ctx context.Context, i int) error) (float64, error) {
-	t, err := track(ctx, b.w.admin)
+func (b *batch) rate(ctx context.Context, what string, do func(ctx context.Context, i int) error) (float64, error) {
+	t, err := trackAttachments(ctx, b.w.admin)
 	if err != nil {
 		return 0, err
 	}
-	defer t.stop()
+	defer t.Stop()
 	begun := time.Now()
-	if err := each(len(b.names), func(i int) error { return do(ctx, i) }); err != nil {
+	if err := world.Each(len(b.names), func(i int) error { return do(ctx, i) }); err != nil {
 		return 0, err
 	}
-	if _, err := t.await(ctx, b.names, what); err != nil {
+	if _, err := t.Await(ctx, b.names, what); err != nil {
 		return 0, err
 	}
 	return float64(len(b.names)) / time.Since(begun).Seconds(), nil

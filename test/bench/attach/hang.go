@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/simctl"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/report"
 	"github.com/ha-sidecar/ha-sidecar/test/bench/stats"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/track"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/world"
 )
 
 const (
@@ -43,7 +46,7 @@ func hanging(n int, progress io.Writer) plan {
 		volumes: n + arrivals,
 	}
 	p.config.ClusterArgs = shipped.clusterArgs()
-	p.measure = func(ctx context.Context, w *world, phase *Phase) (err error) {
+	p.measure = func(ctx context.Context, w *stage, phase *Phase) (err error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, hangBound, fmt.Errorf("it took longer than %v", hangBound))
 		defer cancel()
 		program, err := w.start(ctx, ours, shipped.flags)
@@ -57,33 +60,33 @@ func hanging(n int, progress io.Writer) plan {
 		h := phase.Hang
 		_, _ = fmt.Fprintf(progress, "  attached after: p50 %.3f s, p99 %.3f s, max %.3f s; %d calls hung; all %d detached %.1f s after the driver answered again\n",
 			h.Attached.P50, h.Attached.P99, h.Attached.Max, h.Calls, n, h.Recovered)
-		phase.Bars = append(phase.Bars, atMost(fmt.Sprintf("HANG: p99 of an attach while %d detaches hang, in seconds", n), h.Attached.P99, hangBar.Seconds()))
+		phase.Bars = append(phase.Bars, report.AtMost(fmt.Sprintf("HANG: p99 of an attach while %d detaches hang, in seconds", n), h.Attached.P99, hangBar.Seconds()))
 		return nil
 	}
 	return p
 }
 
-func (w *world) hang(ctx context.Context, n int) (*Hang, error) {
-	t, err := track(ctx, w.admin)
+func (w *stage) hang(ctx context.Context, n int) (*Hang, error) {
+	t, err := trackAttachments(ctx, w.admin)
 	if err != nil {
 		return nil, err
 	}
-	defer t.stop()
+	defer t.Stop()
 	stuck, err := w.newBatch(ctx, 0, n)
 	if err != nil {
 		return nil, err
 	}
-	if err := each(n, func(i int) error { return stuck.attach(ctx, i) }); err != nil {
+	if err := world.Each(n, func(i int) error { return stuck.attach(ctx, i) }); err != nil {
 		return nil, err
 	}
-	if _, err := t.await(ctx, stuck.names, attached); err != nil {
+	if _, err := t.Await(ctx, stuck.names, attached); err != nil {
 		return nil, err
 	}
 	fault, err := w.Driver.Inject(ctx, simctl.Fault{Method: "ControllerUnpublishVolume", Hang: true})
 	if err != nil {
 		return nil, err
 	}
-	if err := each(n, func(i int) error { return stuck.detach(ctx, i) }); err != nil {
+	if err := world.Each(n, func(i int) error { return stuck.detach(ctx, i) }); err != nil {
 		return nil, err
 	}
 	if _, err := w.Driver.AwaitHits(ctx, fault, 1); err != nil {
@@ -102,14 +105,14 @@ func (w *world) hang(ctx context.Context, n int) (*Hang, error) {
 	if err := w.Driver.Clear(ctx, fault); err != nil {
 		return nil, err
 	}
-	_, err = t.await(ctx, stuck.names, gone)
+	_, err = t.Await(ctx, stuck.names, track.Gone)
 	h.Recovered = time.Since(released).Seconds()
 	return h, err
 }
 
 // arrive asks for one attach after the other, in its time, however long those
 // before it take.
-func (w *world) arrive(ctx context.Context, t *tracker, first int) (stats.Durations, error) {
+func (w *stage) arrive(ctx context.Context, t *track.Tracker, first int) (stats.Durations, error) {
 	b, err := w.newBatch(ctx, first, arrivals)
 	if err != nil {
 		return stats.Durations{}, err
@@ -128,7 +131,7 @@ func (w *world) arrive(ctx context.Context, t *tracker, first int) (stats.Durati
 			return stats.Durations{}, err
 		}
 	}
-	outcomes, err := t.await(ctx, b.names, attached)
+	outcomes, err := t.Await(ctx, b.names, attached)
 	if err != nil {
 		return stats.Durations{}, err
 	}

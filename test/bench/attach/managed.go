@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/world"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
@@ -26,13 +27,13 @@ var managed = setting{
 
 // newManaged makes claims with their volumes. The binder is off, so that they
 // are made as it leaves them.
-func (w *world) newManaged(ctx context.Context, first, volumes int) (*batch, error) {
+func (w *stage) newManaged(ctx context.Context, first, volumes int) (*batch, error) {
 	b := w.plan(first, volumes)
 	b.ask, b.leave = b.createPod, b.deletePod
 	for i := range volumes {
 		b.names = append(b.names, attachmentName(state.VolumeID(volumeName(first+i)), nodeName(first+i)))
 	}
-	return b, each(volumes, func(i int) error {
+	return b, world.Each(volumes, func(i int) error {
 		claims := w.admin.CoreV1().PersistentVolumeClaims(rig.Namespace)
 		claim, err := claims.Create(ctx, &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: b.volumes[i]},

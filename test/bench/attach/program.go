@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ha-sidecar/ha-sidecar/test/bench/track"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/world"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
@@ -23,7 +24,7 @@ type program struct {
 // start runs a side under the chart's ServiceAccount and waits until it has
 // attached and detached a first volume: its caches are warm then, and
 // its connections made.
-func (w *world) start(ctx context.Context, s side, flags []string) (*program, error) {
+func (w *stage) start(ctx context.Context, s side, flags []string) (*program, error) {
 	// The leases that an earlier run has left would have to run out first.
 	err := w.admin.CoordinationV1().Leases(rig.SidecarNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	if err != nil {
@@ -51,7 +52,7 @@ func (s side) startUp(ctx context.Context) error {
 	if s != ours {
 		return nil
 	}
-	return pause(ctx, holdOff+time.Second)
+	return world.Pause(ctx, holdOff+time.Second)
 }
 
 // holdOff is the chart's default.
@@ -61,14 +62,14 @@ const holdOff = 15 * time.Second
 // the first volume.
 const refill = 2 * time.Second
 
-func (w *world) warm(ctx context.Context) error {
+func (w *stage) warm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it took longer than a minute"))
 	defer cancel()
-	t, err := track(ctx, w.admin)
+	t, err := trackAttachments(ctx, w.admin)
 	if err != nil {
 		return err
 	}
-	defer t.stop()
+	defer t.Stop()
 	b, err := w.newBatch(ctx, 0, 1)
 	if err != nil {
 		return err
@@ -76,16 +77,16 @@ func (w *world) warm(ctx context.Context) error {
 	if err := b.attach(ctx, 0); err != nil {
 		return err
 	}
-	if _, err := t.await(ctx, b.names, attached); err != nil {
+	if _, err := t.Await(ctx, b.names, attached); err != nil {
 		return err
 	}
 	if err := b.detach(ctx, 0); err != nil {
 		return err
 	}
-	if _, err := t.await(ctx, b.names, gone); err != nil {
+	if _, err := t.Await(ctx, b.names, track.Gone); err != nil {
 		return err
 	}
-	return errors.Join(b.remove(ctx), pause(ctx, refill))
+	return errors.Join(b.remove(ctx), world.Pause(ctx, refill))
 }
 
 // The calls of the driver that are counted.
@@ -138,28 +139,9 @@ func (p *program) settle(ctx context.Context, method string) (calls int, err err
 		if now != calls {
 			calls, last = now, time.Now()
 		}
-		if err := pause(ctx, look); err != nil {
+		if err := world.Pause(ctx, look); err != nil {
 			return 0, err
 		}
 	}
 	return calls, nil
-}
-
-// resident is the memory of the program in MiB.
-func (p *program) resident() (float64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
-	if err != nil {
-		return 0, err
-	}
-	return parseResident(string(status))
-}
-
-func parseResident(status string) (float64, error) {
-	for line := range strings.Lines(status) {
-		if rest, found := strings.CutPrefix(line, "VmRSS:"); found {
-			kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 64)
-			return kib / 1024, err
-		}
-	}
-	return 0, errors.New("the status of the process tells no VmRSS")
 }

@@ -19,12 +19,3 @@ other_total 5
 		t.Error("a value that is no number is taken")
 	}
 }
-
-func TestParseResident(t *testing.T) {
-	if got, err := parseResident("Name:\tx\nVmHWM:\t   99999 kB\nVmRSS:\t   51200 kB\n"); got != 50 || err != nil {
-		t.Errorf("%v, %v, want 50", got, err)
-	}
-	if _, err := parseResident("Name:\tx\n"); err == nil {
-		t.Error("a status without VmRSS is taken")
-	}
-}

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
+	"github.com/ha-sidecar/ha-sidecar/test/bench/report"
 	"github.com/ha-sidecar/ha-sidecar/test/bench/stats"
 )
 
@@ -34,44 +33,17 @@ type Result struct {
 	Phases  []*Phase  `json:"phases"`
 }
 
-// Bar is a limit and what was measured against it.
-type Bar struct {
-	What     string  `json:"what"`
-	Limit    string  `json:"limit"`
-	Measured float64 `json:"measured"`
-	Met      bool    `json:"met"`
-}
-
-func atLeast(what string, measured, limit float64) Bar {
-	return Bar{what, fmt.Sprintf("at least %g", limit), measured, measured >= limit}
-}
-
-func atMost(what string, measured, limit float64) Bar {
-	return Bar{what, fmt.Sprintf("at most %g", limit), measured, measured <= limit}
-}
-
-// exactly holds for every run; it tells of the one that is farthest off.
-func exactly(what string, measured stats.Spread, limit int) Bar {
-	bar := Bar{what, fmt.Sprintf("exactly %d", limit), measured.Max, measured.Min == float64(limit) && measured.Max == float64(limit)}
-	if measured.Max-float64(limit) < float64(limit)-measured.Min {
-		bar.Measured = measured.Min
-	}
-	return bar
-}
-
 func (p *Phase) print(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "  load of the machine: %s before, %s after\n", p.LoadBefore, p.LoadAfter)
 	if len(p.Rows) == 0 {
 		return
 	}
-	_, _ = fmt.Fprintf(w, "\n  %-26s", "")
+	heads := []report.Head{{}, {What: "runs x volumes"}}
 	for _, r := range p.Rows {
-		_, _ = fmt.Fprintf(w, " %28s", r.Side)
+		heads[0].Titles = append(heads[0].Titles, r.Side)
+		heads[1].Titles = append(heads[1].Titles, fmt.Sprintf("%d x %d", r.Runs, r.Volumes))
 	}
-	_, _ = fmt.Fprintf(w, "\n  %-26s", "runs x volumes")
-	for _, r := range p.Rows {
-		_, _ = fmt.Fprintf(w, " %28s", fmt.Sprintf("%d x %d", r.Runs, r.Volumes))
-	}
+	var lines []report.Line
 	for _, line := range []struct {
 		what, format string
 		of           func(*Row) stats.Spread
@@ -90,13 +62,13 @@ func (p *Phase) print(w io.Writer) {
 		{"reads per volume", "%.2f", func(r *Row) stats.Spread { return r.Reads }},
 		{"resident memory, MiB", "%.0f", func(r *Row) stats.Spread { return r.Resident }},
 	} {
-		_, _ = fmt.Fprintf(w, "\n  %-26s", line.what)
+		l := report.Line{What: line.what, Format: line.format}
 		for _, r := range p.Rows {
-			s := line.of(r)
-			_, _ = fmt.Fprintf(w, " %28s", fmt.Sprintf(line.format+" ("+line.format+" - "+line.format+")", s.Median, s.Min, s.Max))
+			l.Of = append(l.Of, line.of(r))
 		}
+		lines = append(lines, l)
 	}
-	_, _ = fmt.Fprintln(w)
+	report.Table(w, heads, lines)
 	if f := p.Floor; f != nil {
 		_, _ = fmt.Fprintf(w, "\n  The writes alone, made by the bench: %.1f attaches/s (%.1f - %.1f), %.1f detaches/s (%.1f - %.1f)\n",
 			f.Attach.Median, f.Attach.Min, f.Attach.Max, f.Detach.Median, f.Detach.Min, f.Detach.Max)
@@ -106,23 +78,9 @@ func (p *Phase) print(w io.Writer) {
 // printBars prints the verdicts and reports whether all bars are met.
 func (r *Result) printBars(w io.Writer) bool {
 	_, _ = fmt.Fprintf(w, "\nBars, on %d CPUs:\n", r.CPUs)
-	met := true
+	var bars []report.Bar
 	for _, p := range r.Phases {
-		for _, b := range p.Bars {
-			verdict := "met"
-			if !b.Met {
-				verdict, met = "NOT MET", false
-			}
-			_, _ = fmt.Fprintf(w, "  %-8s%s: %.4g, %s\n", verdict, b.What, b.Measured, b.Limit)
-		}
+		bars = append(bars, p.Bars...)
 	}
-	return met
-}
-
-func (r *Result) save(path string) error {
-	content, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(content, '\n'), 0o600)
+	return report.Bars(w, bars)
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"time"
+
+	"github.com/ha-sidecar/ha-sidecar/test/bench/report"
 )
 
 // errMissed tells that all was measured and a bar was missed.
@@ -67,7 +69,7 @@ func run(ctx context.Context, o options) error {
 		result.Phases = append(result.Phases, phase)
 	}
 	met := result.printBars(os.Stdout)
-	if err := errors.Join(err, result.save(filepath.Join(out, "attach.json"))); err != nil {
+	if err := errors.Join(err, report.Save(filepath.Join(out, "attach.json"), result)); err != nil {
 		return err
 	}
 	if !met {

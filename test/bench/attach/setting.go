@@ -1,5 +1,9 @@
 package main
 
+import (
+	"github.com/ha-sidecar/ha-sidecar/test/bench/audit"
+)
+
 // side is who attaches.
 type side struct {
 	// name is the program's in bin/, and its user agent.
@@ -7,6 +11,9 @@ type side struct {
 	// title is for people.
 	title string
 }
+
+// agent picks the side's requests.
+func (s side) agent() audit.Agent { return audit.Program(s.name) }
 
 var (
 	ours   = side{"ha-sidecar", "ha-sidecar"}

@@ -76,6 +76,14 @@ args:
   - --controllers={{ join "," .Values.sidecar.controllers }}
   - --timeout={{ .Values.sidecar.timeout }}
   - --worker-threads={{ .Values.sidecar.workerThreads }}
+  - --provisioner-worker-threads={{ .Values.provisioner.workerThreads }}
+  - --strict-topology={{ .Values.provisioner.strictTopology }}
+  - --extra-create-metadata={{ .Values.provisioner.extraCreateMetadata }}
+  {{- if .Values.provisioner.capacity }}
+  - --enable-capacity
+  # The objects go with the Deployment, not with a Pod or a ReplicaSet of it.
+  - --capacity-ownerref-level={{ .Values.provisioner.capacityOwnerLevel }}
+  {{- end }}
   - --http-endpoint=:{{ .Values.sidecar.httpPort }}
   - --failover-mode={{ .Values.failover.mode }}
   - --fence={{ .Values.failover.fence }}
@@ -97,6 +105,8 @@ args:
 env:
   - name: POD_NAMESPACE
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+  - name: POD_NAME
+    valueFrom: {fieldRef: {fieldPath: metadata.name}}
   {{- with .Values.sidecar.env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

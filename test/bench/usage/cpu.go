@@ -1,4 +1,5 @@
-package main
+// Package usage tells what programs use of the machine.
+package usage
 
 import (
 	"bytes"
@@ -15,9 +16,9 @@ type CPU map[string]float64
 // ticks of the clock that /proc counts in, per second.
 const ticks = 100
 
-// readCPU looks at all processes that run from this process' folder of programs,
+// ReadCPU looks at all processes that run from this process' folder of programs,
 // and at this one. What cannot be read is left out.
-func readCPU() CPU {
+func ReadCPU() CPU {
 	used := CPU{}
 	self, err := os.Executable()
 	if err != nil {
@@ -67,8 +68,8 @@ func parseCPU(stat string) (seconds float64) {
 	return seconds
 }
 
-// since is what has been used since before.
-func (c CPU) since(before CPU) CPU {
+// Since is what has been used since before.
+func (c CPU) Since(before CPU) CPU {
 	used := CPU{}
 	for name, seconds := range c {
 		if d := seconds - before[name]; d >= 0.01 {

@@ -1,4 +1,4 @@
-package main
+package audit
 
 import (
 	"fmt"
@@ -36,29 +36,30 @@ func TestCount(t *testing.T) {
 		`{"stage":"ResponseStarted","verb":"watch","userAgent":"ha-sidecar/v1"}`,
 		line(mine, "patch volumeattachments -", 200, 30), // after it
 	}, "\n")
-	all, err := readAudit(strings.NewReader(log))
+	ours, theirs := Program("ha-sidecar"), Program("csi-attacher")
+	all, err := Read(strings.NewReader(log), ours, theirs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	burst := Burst{Begun: start.Add(5 * time.Second), Settled: start.Add(20 * time.Second)}
 	for _, tc := range []struct {
-		side side
+		name string
+		by   Agent
 		want Requests
 	}{
-		{ours, Requests{
+		{"ha-sidecar", ours, Requests{
 			Kinds: map[string]int{
 				"patch volumeattachments": 1, "patch volumeattachments/status": 2, "create events": 1, "get secrets": 1, "list volumeattachments": 1,
 			},
 			Total: 3, Events: 1, Reads: 2, Refused: 2,
 		}},
-		{theirs, Requests{Kinds: map[string]int{"patch persistentvolumes": 1}, Total: 1}},
+		{"csi-attacher", theirs, Requests{Kinds: map[string]int{"patch persistentvolumes": 1}, Total: 1}},
 	} {
-		burst.count(all, tc.side)
-		if diff := cmp.Diff(tc.want, burst.Requests); diff != "" {
-			t.Errorf("%s: want -, got +\n%s", tc.side.name, diff)
+		got := Count(all, tc.by, start.Add(5*time.Second), start.Add(20*time.Second))
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s: want -, got +\n%s", tc.name, diff)
 		}
 	}
-	if _, err := readAudit(strings.NewReader(log[:len(log)-10])); err == nil {
+	if _, err := Read(strings.NewReader(log[:len(log)-10]), ours, theirs); err == nil {
 		t.Error("a log that was cut off is taken for whole")
 	}
 }

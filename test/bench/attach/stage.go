@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -13,19 +11,18 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/world"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
 const (
 	nodes = 10
-	// sideBySide is how many requests the bench has under way at once.
-	sideBySide = 32
-	size       = 1 << 30
+	size  = 1 << 30
 )
 
-// world is a control plane with a driver, nodes without a kubelet, and nobody
+// stage is a control plane with a driver, nodes without a kubelet, and nobody
 // who attaches yet.
-type world struct {
+type stage struct {
 	*rig.Rig
 	// admin has no limit of its own and speaks protobuf.
 	admin kubernetes.Interface
@@ -33,28 +30,25 @@ type world struct {
 }
 
 // enter starts it and makes the volumes at the driver, which all runs share.
-func enter(ctx context.Context, cfg rig.Config, volumes int) (_ *world, err error) {
+func enter(ctx context.Context, cfg rig.Config, volumes int) (_ *stage, err error) {
 	cfg.Values = append(cfg.Values, "sidecar.controllers={attacher}")
 	r, err := rig.Start(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	w := &world{Rig: r}
+	w := &stage{Rig: r}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Stop())
 		}
 	}()
-	config := r.Cluster.RESTConfig()
-	config.QPS, config.ContentType = -1, "application/vnd.kubernetes.protobuf"
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	if w.admin, err = kubernetes.NewForConfig(config); err != nil {
+	if w.admin, err = world.Admin(r.Cluster.RESTConfig(), ""); err != nil {
 		return nil, err
 	}
 	if err := w.makeNodes(ctx); err != nil {
 		return nil, err
 	}
-	return w, each(volumes, func(i int) error {
+	return w, world.Each(volumes, func(i int) error {
 		_, err := r.Driver.CreateVolume(ctx, volumeName(i), size)
 		return err
 	})
@@ -64,7 +58,7 @@ func volumeName(i int) string { return fmt.Sprintf("volume-%04d", i) }
 func nodeName(i int) string   { return fmt.Sprintf("node-%02d", i%nodes) }
 
 // makeNodes registers the nodes with the API server and with the driver.
-func (w *world) makeNodes(ctx context.Context) error {
+func (w *stage) makeNodes(ctx context.Context) error {
 	store, err := state.New(state.Config{Dir: w.StateDir()})
 	if err != nil {
 		return err
@@ -90,36 +84,4 @@ func (w *world) makeNodes(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// each does something n times, side by side, in order of their beginning.
-func each(n int, do func(i int) error) error {
-	errs := make([]error, n)
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(n, sideBySide) {
-		wg.Go(func() {
-			for i := range next {
-				errs[i] = do(i)
-			}
-		})
-	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-// pause waits; the error is the context's.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -1,4 +1,4 @@
-package main
+package usage
 
 import (
 	"testing"
@@ -18,10 +18,10 @@ func TestCPU(t *testing.T) {
 			t.Errorf("%q is called %q, want %q", line, got, want)
 		}
 	}
-	if diff := cmp.Diff(CPU{"a": 2, "new": 1}, CPU{"a": 5, "b": 1, "new": 1}.since(CPU{"a": 3, "b": 1})); diff != "" {
+	if diff := cmp.Diff(CPU{"a": 2, "new": 1}, CPU{"a": 5, "b": 1, "new": 1}.Since(CPU{"a": 3, "b": 1})); diff != "" {
 		t.Errorf("want -, got +\n%s", diff)
 	}
-	if readCPU()["attach.test"] < 0 {
+	if ReadCPU()["usage.test"] < 0 {
 		t.Error("this process has used less than nothing")
 	}
 }

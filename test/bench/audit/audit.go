@@ -1,4 +1,5 @@
-package main
+// Package audit counts requests to the API server by its audit log.
+package audit
 
 import (
 	"bufio"
@@ -7,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Requests of a side to the API server, its leases left out.
+// Requests to the API server, leases left out.
 type Requests struct {
 	// Kinds by verb, resource and subresource: "patch volumeattachments/status".
 	Kinds map[string]int `json:"kinds"`
@@ -25,8 +28,8 @@ type Requests struct {
 	Refused int `json:"refused"`
 }
 
-// request is a line of the audit log.
-type request struct {
+// Request is a line of the audit log.
+type Request struct {
 	Stage     string `json:"stage"`
 	Verb      string `json:"verb"`
 	UserAgent string `json:"userAgent"`
@@ -39,62 +42,74 @@ type request struct {
 	Received metav1.MicroTime `json:"requestReceivedTimestamp"`
 }
 
-// readAudit reads the requests of the sides.
-func readAudit(r io.Reader) (all []request, err error) {
+// Agent picks requests.
+type Agent func(*Request) bool
+
+// Program picks the requests of a program, by the name that client-go gives as
+// its user agent.
+func Program(name string) Agent {
+	return func(q *Request) bool { return strings.HasPrefix(q.UserAgent, name+"/") }
+}
+
+// Read reads the requests of any of the agents that were answered.
+func Read(r io.Reader, agents ...Agent) (all []Request, err error) {
 	decoder := json.NewDecoder(bufio.NewReaderSize(r, 1<<20))
 	for {
-		var q request
+		var q Request
 		if err := decoder.Decode(&q); errors.Is(err, io.EOF) {
 			return all, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("reading the audit log: %w", err)
 		}
-		if q.Stage == "ResponseComplete" && q.ObjectRef != nil && q.ObjectRef.Resource != "leases" && (q.by(ours) || q.by(theirs)) {
+		if q.counts() && q.byAny(agents) {
 			all = append(all, q)
 		}
 	}
 }
 
-func readAuditFile(path string) ([]request, error) {
+// counts is whether a line tells of a request once, and of one that matters.
+func (q *Request) counts() bool {
+	return q.Stage == "ResponseComplete" && q.ObjectRef != nil && q.ObjectRef.Resource != "leases"
+}
+
+func (q *Request) byAny(agents []Agent) bool {
+	return slices.ContainsFunc(agents, func(by Agent) bool { return by(q) })
+}
+
+// ReadFile is Read of a file.
+func ReadFile(path string, agents ...Agent) ([]Request, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	all, err := readAudit(f)
+	all, err := Read(f, agents...)
 	return all, errors.Join(err, f.Close())
 }
 
-func (q *request) by(s side) bool { return strings.HasPrefix(q.UserAgent, s.name+"/") }
-
-// count fills in what a burst of a side has asked.
-func (b *Burst) count(all []request, s side) {
+// Count sums up what an agent has asked in that time.
+func Count(all []Request, by Agent, from, to time.Time) Requests {
 	c := Requests{Kinds: map[string]int{}}
 	for i := range all {
 		q := &all[i]
-		if !q.by(s) || q.Received.Time.Before(b.Begun) || q.Received.After(b.Settled) {
+		if !by(q) || q.Received.Time.Before(from) || q.Received.After(to) || q.Verb == "watch" {
 			continue
 		}
 		what := q.Verb + " " + q.ObjectRef.Resource
 		if q.ObjectRef.Subresource != "" {
 			what += "/" + q.ObjectRef.Subresource
 		}
-		switch q.Verb {
-		case "watch":
-			continue
-		case "get", "list":
-			c.Kinds[what]++
+		c.Kinds[what]++
+		switch {
+		case q.Verb == "get" || q.Verb == "list":
 			c.Reads++
+		case q.ObjectRef.Resource == "events":
+			c.Events++
 		default:
-			c.Kinds[what]++
-			if q.ObjectRef.Resource == "events" {
-				c.Events++
-			} else {
-				c.Total++
-			}
+			c.Total++
 		}
 		if q.ResponseStatus != nil && q.ResponseStatus.Code >= 400 {
 			c.Refused++
 		}
 	}
-	b.Requests = c
+	return c
 }
