@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
+	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient"
 	"github.com/ha-sidecar/ha-sidecar/pkg/failover"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/nodeshare"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/topology"
@@ -123,24 +124,39 @@ func (p *process) findNode(ctx context.Context) (*node, error) {
 	if !hasTopology(p.driver.Capabilities(), p.opts) {
 		return nil, fmt.Errorf("--node-deployment needs a driver with VOLUME_ACCESSIBILITY_CONSTRAINTS, and the feature gate Topology: %s tells no place of its volumes, so that which are those of a node is not known; run one ha-sidecar for the cluster", p.driver.Name())
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.opts.CSIConnectTimeout)
-	defer cancel()
-	info, err := p.driver.NodeInfo(ctx)
-	for volume.OutcomeOf(err) == volume.OutcomeRetry && ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-clock.RealClock{}.After(p.opts.RetryIntervalStart):
-			info, err = p.driver.NodeInfo(ctx)
-		}
-	}
+	info, err := p.askNode(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("asking the driver where node %s is: %w; with --node-deployment its socket must have the Node service too", p.node, err)
+		return nil, err
 	}
 	here, err := topology.NewHere(info.Segments)
 	if err != nil {
 		return nil, fmt.Errorf("--node-deployment: NodeGetInfo of driver %s on node %s: %w", p.driver.Name(), p.node, err)
 	}
 	return &node{name: p.node, here: here}, nil
+}
+
+// askNode calls the driver until it tells, or refuses to, or takes too long.
+func (p *process) askNode(ctx context.Context) (csiclient.NodeInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.opts.CSIConnectTimeout)
+	defer cancel()
+	var problem error
+	for {
+		info, err := p.driver.NodeInfo(ctx)
+		if err == nil {
+			return info, nil
+		}
+		// What broke off the last call says less than how the one before failed.
+		if problem == nil || ctx.Err() == nil {
+			problem = err
+		}
+		if volume.OutcomeOf(err) != volume.OutcomeRetry || ctx.Err() != nil {
+			return info, fmt.Errorf("asking the driver where node %s is: %w; with --node-deployment its socket must have the Node service too", p.node, problem)
+		}
+		select {
+		case <-ctx.Done():
+		case <-clock.RealClock{}.After(p.opts.RetryIntervalStart):
+		}
+	}
 }
 
 // nodeJournalName is journalName for one node. What becomes of the driver's name
