@@ -88,6 +88,7 @@ func (ctrl *ProvisionController) syncClaim(ctx context.Context, key string) erro
 	}
 	if claim == nil {
 		ctrl.ops.forget(uid)
+		ctrl.slow.forget(uid)
 		return nil
 	}
 	class, err := ctrl.wanted(ctx, claim)
@@ -123,8 +124,12 @@ func (ctrl *ProvisionController) wanted(ctx context.Context, claim *v1.Persisten
 	case err != nil:
 		return nil, err
 	}
-	if !ctrl.rules.mayProvision(claim, class) || ctrl.slow.waits(claim, class, ctrl.clock.Now()) {
+	if !ctrl.rules.mayProvision(claim, class) {
 		return nil, nil
+	}
+	if d := ctrl.slow.remaining(claim, class, ctrl.clock.Now()); d > 0 {
+		// Looked at for another reason, which may have been all that was queued.
+		return nil, &waitError{Reason: "it was refused, and nothing has changed since", For: d}
 	}
 	return class, nil
 }
@@ -208,6 +213,7 @@ func changed(was, is *v1.PersistentVolumeClaim) bool {
 func (ctrl *ProvisionController) onClaimGone(claim *v1.PersistentVolumeClaim) {
 	ctrl.ops.unsave(claim.UID)
 	ctrl.slow.forget(claim.UID)
+	ctrl.told.forget(claim.UID)
 	if _, begun := ctrl.ops.get(claim.UID); begun {
 		ctrl.claims.add(string(claim.UID))
 		return

@@ -252,11 +252,14 @@ func (ctrl *ProvisionController) resume(ctx context.Context) error {
 		return nil
 	}
 	begun, err := durable.Begun(ctx, ctrl.takeUp)
-	for err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Failed to read which volumes were begun, trying again; nothing is provisioned meanwhile")
+	for failures := 1; err != nil && ctx.Err() == nil; failures++ {
+		err = fmt.Errorf("reading which volumes were begun: %w; nothing is provisioned before that", err)
+		pause := min(ctrl.pause()(failures), defaultRetry)
+		klog.FromContext(ctx).Error(err, "Failed, trying again", "failures", failures, "after", pause)
+		ctrl.tellWaiting(err.Error())
 		select {
 		case <-ctx.Done():
-		case <-ctrl.clock.After(ctrl.retryStart):
+		case <-ctrl.clock.After(pause):
 		}
 		begun, err = durable.Begun(ctx, ctrl.takeUp)
 	}
@@ -264,6 +267,16 @@ func (ctrl *ProvisionController) resume(ctx context.Context) error {
 		ctrl.takeUp(claim)
 	}
 	return nil
+}
+
+// tellWaiting tells the claims that wait for us why they do, once each.
+func (ctrl *ProvisionController) tellWaiting(why string) {
+	for _, obj := range ctrl.claimInformer.GetStore().List() {
+		claim, ok := obj.(*v1.PersistentVolumeClaim)
+		if ok && ctrl.rules.addressed(claim) && claim.DeletionTimestamp == nil && ctrl.told.news(claim.UID, why) {
+			ctrl.recorder.Event(claim, v1.EventTypeWarning, ReasonProvisioningFailed, why)
+		}
+	}
 }
 
 // takeUp goes on with a claim whose volume may exist.

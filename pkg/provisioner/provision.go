@@ -209,7 +209,11 @@ func (ctrl *ProvisionController) complete(pv *v1.PersistentVolume, claim *v1.Per
 	pv.Name = options.PVName
 	pv.Spec.ClaimRef = ref
 	if class != nil {
-		metav1.SetMetaDataAnnotation(&pv.ObjectMeta, AnnotationProvisionedBy, class.Provisioner)
+		// A class that was made anew for another provisioner does not make it the
+		// volume's.
+		if _, told := pv.Annotations[AnnotationProvisionedBy]; !told || ctrl.rules.ours(class.Provisioner) {
+			metav1.SetMetaDataAnnotation(&pv.ObjectMeta, AnnotationProvisionedBy, class.Provisioner)
+		}
 		pv.Spec.StorageClassName = class.Name
 		if ctrl.rules.before(6) {
 			metav1.SetMetaDataAnnotation(&pv.ObjectMeta, annotationStorageClass, class.Name)

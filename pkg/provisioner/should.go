@@ -44,7 +44,8 @@ func selectedNode(claim *v1.PersistentVolumeClaim) string {
 	return claim.Annotations[annotationAlphaSelectedNode]
 }
 
-func storageProvisioner(claim *v1.PersistentVolumeClaim) string {
+// StorageProvisioner is who a claim is to be provisioned by, or empty.
+func StorageProvisioner(claim *v1.PersistentVolumeClaim) string {
 	if name, ok := claim.Annotations[AnnotationStorageProvisioner]; ok {
 		return name
 	}
@@ -58,7 +59,7 @@ func (r rules) addressed(claim *v1.PersistentVolumeClaim) bool {
 	if claim.Spec.VolumeName != "" {
 		return false
 	}
-	return r.before(5) || r.ours(storageProvisioner(claim)) || r.ours(claim.Annotations[AnnotationMigratedTo])
+	return r.before(5) || r.ours(StorageProvisioner(claim)) || r.ours(claim.Annotations[AnnotationMigratedTo])
 }
 
 // mayProvision reports whether a claim that is addressed to us may be provisioned

@@ -34,20 +34,19 @@ func (s *slowly) add(claim *v1.PersistentVolumeClaim, class *storagev1.StorageCl
 	s.claims[claim.UID] = refusal{class: class.UID, spec: claim.Spec, until: until}
 }
 
-// waits reports whether the claim is as it was when it was refused, and it is not
-// time yet.
-func (s *slowly) waits(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, now time.Time) bool {
+// remaining is how long a claim still waits that is as it was when it was refused.
+func (s *slowly) remaining(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.claims[claim.UID]
 	if !ok {
-		return false
+		return 0
 	}
 	if now.Before(r.until) && r.class == class.UID && equality.Semantic.DeepEqual(r.spec, claim.Spec) {
-		return true
+		return r.until.Sub(now)
 	}
 	delete(s.claims, claim.UID)
-	return false
+	return 0
 }
 
 func (s *slowly) forget(uid types.UID) {

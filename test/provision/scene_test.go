@@ -2,9 +2,7 @@ package provision
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/simctl"
-	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
 // scene is one test in a world: its class and claims bear its name.
@@ -24,6 +21,8 @@ type scene struct {
 	t    *testing.T
 	ctx  context.Context
 	name string
+	// policy is that of held claims; nil is the default, Delete.
+	policy *v1.PersistentVolumeReclaimPolicy
 }
 
 func newScene(t *testing.T, w *world) *scene {
@@ -124,61 +123,10 @@ func (s *scene) calls(method string, claim *v1.PersistentVolumeClaim) (calls []s
 	return calls
 }
 
-// told waits for an event on the object and returns its message.
+// told waits for an event on the object that says so.
 func (s *scene) told(object, reason, text string) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("event %s on %s says %q", reason, object, text), func() bool {
 		return slices.ContainsFunc(s.Events(object, reason), func(e *v1.Event) bool { return strings.Contains(e.Message, text) })
 	})
-}
-
-// inject makes calls to the driver fail; the result ends it.
-func (s *scene) inject(f simctl.Fault) (clear func()) {
-	s.t.Helper()
-	id, err := s.Driver.Inject(s.ctx, f)
-	s.must(err)
-	return func() {
-		s.t.Helper()
-		s.must(s.Driver.Clear(s.ctx, id))
-	}
-}
-
-// checkLeaks complains of volumes at the driver that no PersistentVolume accounts
-// for, and of PersistentVolumes without their volume.
-func (w *world) checkLeaks() error {
-	ctx, cancel := context.WithTimeout(context.Background(), caseBound)
-	defer cancel()
-	var problem error
-	err := w.Await(ctx, "the driver's volumes are those of PersistentVolumes", func() bool {
-		problem = w.leaks(ctx)
-		return problem == nil
-	})
-	return errors.Join(err, problem)
-}
-
-func (w *world) leaks(ctx context.Context) error {
-	list, err := w.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	accounted := map[string]bool{}
-	for i := range list.Items {
-		if src := list.Items[i].Spec.CSI; src != nil && src.Driver == rig.Driver {
-			accounted[src.VolumeHandle] = true
-		}
-	}
-	volumes, err := w.Driver.Volumes(ctx)
-	if err != nil {
-		return err
-	}
-	for _, v := range volumes {
-		if !accounted[v.ID] {
-			return fmt.Errorf("volume %s (%s) is at the driver and no PersistentVolume has it", v.ID, v.Name)
-		}
-		delete(accounted, v.ID)
-	}
-	if len(accounted) > 0 {
-		return fmt.Errorf("PersistentVolumes without a volume: %v", slices.Sorted(maps.Keys(accounted)))
-	}
-	return nil
 }

@@ -130,8 +130,8 @@ func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
 	parts.Provisioner, err = csiprovisioner.New(csiprovisioner.Config{
 		DriverName: d.driver.Name(), Driver: guarded{d.driver, d.leader}, Client: d.clients.Work, Recorder: d.recorder,
 		Capabilities: func() csiprovisioner.Capabilities { return d.opts.provisionCapabilities(d.driver.Capabilities()) },
-		Classes:      d.shared.Storage().V1().StorageClasses().Lister(),
-		Journal:      parts.journal, Topology: local.requirements, Sources: sources, Protection: protection,
+		Classes:      d.shared.Storage().V1().StorageClasses().Lister(), Volumes: d.shared.Core().V1().PersistentVolumes().Lister(),
+		Journal: parts.journal, Topology: local.requirements, Sources: sources, Protection: protection,
 		Timeout: timeout, DefaultFSType: pick(o.DefaultFSType, d.opts.Attacher.DefaultFSType),
 		ExtraCreateMetadata: o.ExtraCreateMetadata, PublishReadOnly: o.ControllerPublishReadOnly,
 		Identity: identity(d), Share: local.share, Mine: local.mine,
@@ -141,7 +141,7 @@ func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
 
 // identity is written into each volume; the form is external-provisioner's.
 func identity(d deps) string {
-	return fmt.Sprintf("%d-%d-%s", d.started.UnixMilli(), rand.IntN(10000), d.driver.Name()) //nolint:gosec // a name, not a secret
+	return fmt.Sprintf("%d-%d-%s", d.started.UnixMilli(), rand.IntN(10000), d.driver.Name())
 }
 
 // journalName is what the ConfigMaps of the journal are called, but for a number.

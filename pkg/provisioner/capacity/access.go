@@ -45,11 +45,16 @@ func newAccess(cfg Config) *access {
 	}
 }
 
+// refused reports whether the API server has neither permission nor resource for us.
+func refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err)
+}
+
 // saw takes the result of a request. It returns whether it was refused.
 func (a *access) saw(verb string, err error) bool {
 	// A delete or a patch finds nothing where the object is gone.
 	missing := apierrors.IsNotFound(err) && verb != "delete" && verb != "patch"
-	is := apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || missing
+	is := refused(err) && (missing || !apierrors.IsNotFound(err))
 	if err != nil && !is {
 		return false
 	}

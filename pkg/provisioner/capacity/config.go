@@ -133,7 +133,7 @@ func (cfg Config) validate() error {
 		errs = append(errs, errors.New("the Driver, Segments, Client and Classes must be set"))
 	}
 	if cfg.Threads < 0 || cfg.PollInterval < 0 || cfg.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("Threads is %d, PollInterval %v and Timeout %v, must be positive", cfg.Threads, cfg.PollInterval, cfg.Timeout))
+		errs = append(errs, fmt.Errorf("the number of Threads is %d, PollInterval %v and Timeout %v, must be positive", cfg.Threads, cfg.PollInterval, cfg.Timeout))
 	}
 	if cfg.RetryIntervalStart < 0 || cfg.RetryIntervalMax < cfg.RetryIntervalStart {
 		errs = append(errs, fmt.Errorf("RetryIntervalStart %v must be positive and at most RetryIntervalMax %v", cfg.RetryIntervalStart, cfg.RetryIntervalMax))

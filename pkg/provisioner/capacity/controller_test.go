@@ -14,6 +14,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/topology"
 )
@@ -33,6 +35,7 @@ func TestAnObjectForEachPlaceAndClass(t *testing.T) {
 		// No room is something known.
 		r.expect("zone=a fast 1099511627776/5", "zone=a slow 7/5", "zone=b fast 0", "zone=b slow 0")
 		for _, obj := range r.api.objects() {
+			obj.ManagedFields, obj.TypeMeta = nil, metav1.TypeMeta{} // the fake's own
 			want := storagev1.CSIStorageCapacity{
 				ObjectMeta: metav1.ObjectMeta{
 					Name: obj.Name, GenerateName: "csisc-", Namespace: namespace, UID: obj.UID, ResourceVersion: obj.ResourceVersion, CreationTimestamp: obj.CreationTimestamp,
@@ -430,6 +433,29 @@ func TestALostReplyLeavesOneObject(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An informer that lags behind our own writes makes us neither create a second
+// object nor write over a version that is past.
+func TestALaggingInformerMakesNoSecondObject(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.api.PrependWatchReactor(capacities.Resource, clienttesting.DefaultWatchReactor(watch.NewFake(), nil))
+		r.places.set(nil, "zone=a", "zone=b")
+		r.class("c", nil)
+		r.start()
+		for bytes := range int64(5) {
+			r.driver.set(func(d *fakeDriver) { d.room["zone=a"] = bytes + 1 })
+			r.pass(5 * time.Minute)
+			r.expect(fmt.Sprintf("zone=a c %d", bytes+1), "zone=b c 0")
+		}
+		r.places.set(nil, "zone=b")
+		r.pass(time.Second)
+		r.expect("zone=b c 0")
+		if created, all := r.api.count("create"), r.api.writes(); created != 2 || all != 8 {
+			t.Errorf("%d created, %d writes in all", created, all)
+		}
+		r.expectMetric("ha_sidecar_capacity_writes_total{result=error,verb=patch}", 0)
+	})
 }
 
 func TestAConflictIsNotForced(t *testing.T) {

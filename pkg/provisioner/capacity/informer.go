@@ -48,6 +48,15 @@ func newInformer(cfg Config, access *access) (cache.SharedIndexInformer, error) 
 	if err := informer.SetTransform(kube.Trim); err != nil {
 		return nil, fmt.Errorf("setting the transform of the informer for CSIStorageCapacity: %w", err)
 	}
+	err := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if refused(err) {
+			return // access has told of it, once
+		}
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting the error handler of the informer for CSIStorageCapacity: %w", err)
+	}
 	return informer, nil
 }
 

@@ -23,8 +23,8 @@ const (
 
 // ManagedBy is the value of LabelManagedBy for the controller of a node:
 // ManagedByCentral, a dash and the name. Where that is too long for a label, the
-// first part is cut and a hash of it put in, and where the name alone is too long,
-// a hash of the whole takes its place.
+// first part is cut and a hash of it put in, and where the name leaves no room for
+// that, a hash of the whole takes its place.
 func ManagedBy(node string) string {
 	const hashLength = 8
 	full := ManagedByCentral + "-" + node
@@ -32,7 +32,7 @@ func ManagedBy(node string) string {
 		return full
 	}
 	room := validation.LabelValueMaxLength - len(node) - hashLength - 2
-	if room < 0 {
+	if room <= 0 {
 		return ManagedByCentral + "-" + shortHash(full)
 	}
 	return ManagedByCentral[:room] + "-" + shortHash(ManagedByCentral) + "-" + node

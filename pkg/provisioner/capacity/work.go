@@ -59,7 +59,8 @@ func (c *Controller) process(ctx context.Context, it item) {
 	case err == nil:
 		c.backlog.drop(it)
 	case errors.As(err, &rest):
-		c.backlog.addAfter(it, around(rest.wait))
+		// Never before its time: it would be back again and again.
+		c.backlog.addAfter(it, rest.wait+around(c.cfg.RetryIntervalStart))
 	case c.backlog.fail(it) == 1 && !apierrors.IsConflict(err) && !errors.Is(err, errNotLeader):
 		logger.Error(err, "Failed to tell the scheduler of free capacity, its last word stands; trying again")
 	default:

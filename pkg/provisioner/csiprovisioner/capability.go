@@ -16,7 +16,7 @@ func volumeCapabilities(claim *v1.PersistentVolumeClaim, fsType string, mountFla
 	for _, mode := range claim.Spec.AccessModes {
 		csiMode, err := accessmodes.ToCSIAccessMode([]v1.PersistentVolumeAccessMode{mode}, singleNodeMultiWriter)
 		if err != nil {
-			return nil, refusef("claim %s/%s: access mode %q is not known: %v", claim.Namespace, claim.Name, mode, err)
+			return nil, refusef("claim %s/%s: access mode %q is not known: %v; correct spec.accessModes in a new claim", claim.Namespace, claim.Name, mode, err)
 		}
 		capability := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csiMode}}
 		if isBlock(claim) {

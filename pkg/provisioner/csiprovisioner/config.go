@@ -10,9 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/utils/clock"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/source"
 )
@@ -78,6 +78,9 @@ type Config struct {
 	Topology Topology
 	Sources  Sources
 	Protection
+	// Volumes tell which volumes are in use, lest one be deleted for another's
+	// fault.
+	Volumes corelisters.PersistentVolumeLister
 	// Recorder gets the event of a claim that is left to a populator.
 	Recorder record.EventRecorder
 
@@ -97,16 +100,11 @@ type Config struct {
 	Share func(ctx context.Context, claim *v1.PersistentVolumeClaim) (mine bool, again time.Duration, err error)
 	// Mine tells whether a volume is to be deleted by this process. Nil: all are.
 	Mine func(pv *v1.PersistentVolume) bool
-	// Clock is the real one if nil.
-	Clock clock.PassiveClock
 }
 
 func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
-	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
 	}
 	if cfg.Share == nil {
 		cfg.Share = func(context.Context, *v1.PersistentVolumeClaim) (bool, time.Duration, error) { return true, 0, nil }
@@ -122,7 +120,7 @@ func (cfg Config) validate() error {
 	for what, missing := range map[string]bool{
 		"DriverName": cfg.DriverName == "", "Driver": cfg.Driver == nil, "Capabilities": cfg.Capabilities == nil,
 		"Client": cfg.Client == nil, "Classes": cfg.Classes == nil, "Journal": cfg.Journal == nil,
-		"Topology": cfg.Topology == nil, "Sources": cfg.Sources == nil, "Protection": cfg.Protection == nil, "Recorder": cfg.Recorder == nil,
+		"Topology": cfg.Topology == nil, "Sources": cfg.Sources == nil, "Protection": cfg.Protection == nil, "Volumes": cfg.Volumes == nil, "Recorder": cfg.Recorder == nil,
 	} {
 		if missing {
 			errs = append(errs, fmt.Errorf("%s must be set", what))

@@ -30,9 +30,9 @@ func (p *Provisioner) DeleteExt(ctx context.Context, pv *v1.PersistentVolume) er
 	}
 	switch {
 	case csiPV.Spec.CSI == nil || csiPV.Spec.CSI.VolumeHandle == "":
-		return fmt.Errorf("PersistentVolume %s names no CSI volume", pv.Name)
+		return fmt.Errorf("PersistentVolume %s names no CSI volume and no in-tree one that has moved to driver %s: delete its volume by hand, and then its finalizers", pv.Name, p.cfg.DriverName)
 	case csiPV.Spec.CSI.Driver != p.cfg.DriverName:
-		return fmt.Errorf("PersistentVolume %s is of driver %s, not %s: its annotation %s is wrong", pv.Name, csiPV.Spec.CSI.Driver, p.cfg.DriverName, provisioner.AnnotationProvisionedBy)
+		return fmt.Errorf("PersistentVolume %s is of driver %s, not %s: correct or remove its annotation %s", pv.Name, csiPV.Spec.CSI.Driver, p.cfg.DriverName, provisioner.AnnotationProvisionedBy)
 	case !p.cfg.Capabilities().CreateDelete:
 		return fmt.Errorf("driver %s does not have CREATE_DELETE_VOLUME: delete volume %s by hand, and then the finalizers of PersistentVolume %s", p.cfg.DriverName, csiPV.Spec.CSI.VolumeHandle, pv.Name)
 	}

@@ -21,6 +21,15 @@ func (r refused) Error() string { return r.text }
 // Infeasible implements provisioner.Infeasible.
 func (r refused) Infeasible() bool { return true }
 
+// infeasible is an error of the driver that says that the request will not do.
+type infeasible struct{ error }
+
+// Unwrap returns the driver's error.
+func (i infeasible) Unwrap() error { return i.error }
+
+// Infeasible implements provisioner.Infeasible.
+func (i infeasible) Infeasible() bool { return true }
+
 // plannedState is what an error before the driver was called says of the volume:
 // this request has made none.
 func plannedState(err error) provisioner.ProvisioningState {

@@ -1,16 +1,17 @@
 package csiprovisioner
 
 import (
-	"context"
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/encoding/protojson"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/source"
 )
@@ -33,15 +34,29 @@ type intent struct {
 	Migrated bool `json:"migrated,omitempty"`
 	// Topology: the answer tells where the volume can be used.
 	Topology bool `json:"topology,omitempty"`
+	// SelectedNode is the node that the request is for, or empty.
+	SelectedNode string `json:"selectedNode,omitempty"`
 
-	// tried is true once a call may have made the volume.
+	// tried is true once a call may have made the volume. It belongs to who works
+	// on the claim.
 	tried bool
 }
 
-// stored is the form of an intent in the journal.
+const (
+	// packFrom is the size from which a request is kept packed. Those with the
+	// topology of thousands of nodes would fill a page of the journal each, and
+	// say much the same many times.
+	packFrom = 4 << 10
+	// maxRequest bounds a request that is unpacked.
+	maxRequest = 64 << 20
+)
+
+// stored is the form of an intent in the journal. Of the requests there is one.
 type stored struct {
 	*intent
-	Request json.RawMessage `json:"request"`
+	Request json.RawMessage `json:"request,omitempty"`
+	// Packed is the request by gzip.
+	Packed []byte `json:"packedRequest,omitempty"`
 }
 
 func (in *intent) encode() (string, error) {
@@ -49,25 +64,72 @@ func (in *intent) encode() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encoding the request: %w", err)
 	}
-	record, err := json.Marshal(stored{intent: in, Request: request})
+	s := stored{intent: in, Request: request}
+	if len(request) >= packFrom {
+		if s.Packed, err = pack(request); err != nil {
+			return "", err
+		}
+		s.Request = nil
+	}
+	record, err := json.Marshal(s)
 	if err != nil {
 		return "", fmt.Errorf("encoding the intent: %w", err)
 	}
 	return string(record), nil
 }
 
-func decodeIntent(record string) (*intent, error) {
+func pack(data []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, err := w.Write(data)
+	if err := errors.Join(err, w.Close()); err != nil {
+		return nil, fmt.Errorf("packing a request: %w", err)
+	}
+	return packed.Bytes(), nil
+}
+
+func unpack(packed []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, fmt.Errorf("unpacking the request of an intent: %w", err)
+	}
+	data, err := io.ReadAll(io.LimitReader(r, maxRequest+1))
+	if err != nil {
+		return nil, fmt.Errorf("unpacking the request of an intent: %w", err)
+	}
+	if len(data) > maxRequest {
+		return nil, fmt.Errorf("the request of an intent has more than %d bytes", maxRequest)
+	}
+	return data, nil
+}
+
+// decodeIntent reads the record with that key. What this version does not know is
+// not dropped silently: the request, or the volume, would be another one.
+func decodeIntent(key, record string) (*intent, error) {
 	s := stored{intent: &intent{}}
-	if err := json.Unmarshal([]byte(record), &s); err != nil {
+	d := json.NewDecoder(bytes.NewReader([]byte(record)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
 		return nil, fmt.Errorf("reading an intent: %w", err)
 	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("reading an intent: there is something after it")
+	}
+	request := []byte(s.Request)
+	if len(s.Packed) > 0 {
+		var err error
+		if request, err = unpack(s.Packed); err != nil {
+			return nil, err
+		}
+	}
 	s.intent.Request = &csi.CreateVolumeRequest{}
-	// A field that this version does not know is not dropped silently: the
-	// request would not be the same.
-	if err := protojson.Unmarshal(s.Request, s.intent.Request); err != nil {
+	if err := protojson.Unmarshal(request, s.intent.Request); err != nil {
 		return nil, fmt.Errorf("reading the request of an intent: %w", err)
 	}
-	if s.Claim.UID == "" || s.Volume == nil || s.Volume.Spec.CSI == nil || s.intent.Request.Name == "" {
+	switch {
+	case string(s.Claim.UID) != key:
+		return nil, fmt.Errorf("an intent for claim %s/%s has the UID %q, and its key is another", s.Claim.Namespace, s.Claim.Name, s.Claim.UID)
+	case key == "" || s.Volume == nil || s.Volume.Spec.CSI == nil || s.intent.Request.Name == "":
 		return nil, fmt.Errorf("an intent for claim %s/%s lacks the claim's UID, the volume or its name", s.Claim.Namespace, s.Claim.Name)
 	}
 	return s.intent, nil
@@ -80,111 +142,8 @@ func (in *intent) claim() *v1.PersistentVolumeClaim {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: in.Claim.Namespace, Name: in.Claim.Name, UID: in.Claim.UID, ResourceVersion: in.Claim.ResourceVersion,
 		},
-		Spec: v1.PersistentVolumeClaimSpec{VolumeMode: in.Volume.Spec.VolumeMode, AccessModes: in.Volume.Spec.AccessModes},
+		Spec: v1.PersistentVolumeClaimSpec{
+			VolumeMode: in.Volume.Spec.VolumeMode, AccessModes: in.Volume.Spec.AccessModes, StorageClassName: &in.Volume.Spec.StorageClassName,
+		},
 	}
-}
-
-// begin makes an intent durable.
-func (p *Provisioner) begin(ctx context.Context, in *intent) error {
-	record, err := in.encode()
-	if err != nil {
-		return err
-	}
-	if err := p.cfg.Journal.Put(ctx, string(in.Claim.UID), record); err != nil {
-		return fmt.Errorf("writing down what is about to be created: %w", err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.intents[in.Claim.UID] = in
-	return nil
-}
-
-// begun finds the intent of a claim.
-func (p *Provisioner) begun(uid types.UID) *intent {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.intents[uid]
-}
-
-// Settle implements provisioner.DurableProvisioner.
-func (p *Provisioner) Settle(uid types.UID) {
-	p.mu.Lock()
-	in := p.intents[uid]
-	delete(p.intents, uid)
-	p.mu.Unlock()
-	if in == nil {
-		return
-	}
-	p.cfg.Journal.Remove(string(uid))
-	if in.Source != nil {
-		p.cfg.Release(*in.Source, uid)
-	}
-}
-
-// Begun implements provisioner.DurableProvisioner: it takes the journal over.
-func (p *Provisioner) Begun(ctx context.Context, later func(*v1.PersistentVolumeClaim)) ([]*v1.PersistentVolumeClaim, error) {
-	p.mu.Lock()
-	p.later = later
-	p.mu.Unlock()
-	records, err := p.cfg.Journal.Open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	claims := p.takeUp(ctx, records)
-	p.mu.Lock()
-	p.opened = true
-	p.mu.Unlock()
-	return claims, nil
-}
-
-// Needs reports whether a volume that was begun is a copy of the source. Before
-// the journal is read every source may be needed.
-func (p *Provisioner) Needs(ref source.Ref) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.opened {
-		return true
-	}
-	for _, in := range p.intents {
-		if s := in.Source; s != nil && s.Kind == ref.Kind && s.Namespace == ref.Namespace && s.Name == ref.Name {
-			return true
-		}
-	}
-	return false
-}
-
-// Found takes up records that an earlier leader wrote late. It is what the journal
-// is to be given as Config.Found.
-func (p *Provisioner) Found(ctx context.Context, records map[string]string) {
-	claims := p.takeUp(ctx, records)
-	p.mu.Lock()
-	later := p.later
-	p.mu.Unlock()
-	for _, claim := range claims {
-		later(claim)
-	}
-}
-
-// takeUp remembers intents of the journal. One that cannot be read stays there,
-// and is told of: it may be that of a newer version.
-func (p *Provisioner) takeUp(ctx context.Context, records map[string]string) (claims []*v1.PersistentVolumeClaim) {
-	for key, record := range records {
-		in, err := decodeIntent(record)
-		if err != nil {
-			p.unreadable.Add(1)
-			klog.FromContext(ctx).Error(err, "A record of the journal cannot be read and is kept; its volume may exist without a PersistentVolume: look for it at the driver by its name, and then delete the record", "key", key)
-			continue
-		}
-		in.tried = true
-		p.mu.Lock()
-		p.intents[in.Claim.UID] = in
-		p.mu.Unlock()
-		if in.Source != nil {
-			if err := p.cfg.Protect(ctx, *in.Source, in.Claim.UID); err != nil {
-				klog.FromContext(ctx).Info("The source of a volume that was begun cannot be protected", "source", in.Source.String(), "reason", err.Error())
-			}
-		}
-		claims = append(claims, in.claim())
-	}
-	return claims
 }

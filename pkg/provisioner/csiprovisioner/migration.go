@@ -3,6 +3,7 @@ package csiprovisioner
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -52,7 +53,7 @@ func (m migration) class(ctx context.Context, class *storagev1.StorageClass) (cs
 func (m migration) toInTree(_ context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	inTree, err := m.translator.TranslateCSIPVToInTree(pv)
 	if err != nil {
-		return nil, fmt.Errorf("translating PersistentVolume %s to %s: %w", pv.Name, m.inTree, err)
+		return nil, fmt.Errorf("translating PersistentVolume %s to %s: %s", pv.Name, m.inTree, withoutObject(err))
 	}
 	return inTree, nil
 }
@@ -64,7 +65,19 @@ func (m migration) toCSI(ctx context.Context, pv *v1.PersistentVolume) (*v1.Pers
 	}
 	translated, err := m.translator.TranslateInTreePVToCSI(klog.FromContext(ctx), pv.DeepCopy())
 	if err != nil {
-		return nil, fmt.Errorf("translating PersistentVolume %s from %s: %w", pv.Name, m.inTree, err)
+		return nil, fmt.Errorf("translating PersistentVolume %s from %s: %s", pv.Name, m.inTree, withoutObject(err))
 	}
 	return translated, nil
+}
+
+// withoutObject is the text of an error of the translator, which may hold the whole
+// PersistentVolume: that is no message for people, and the driver's attributes are
+// not for events.
+func withoutObject(err error) string {
+	text := err.Error()
+	from, to := strings.Index(text, "PV:"), strings.LastIndex(text, "Error:")
+	if from < 0 || to < from {
+		return text
+	}
+	return text[:from] + text[to+len("Error:"):]
 }

@@ -2,6 +2,7 @@ package csiprovisioner
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,6 +37,9 @@ func kind(what, parameter, deprecated string) secretKind {
 	return k
 }
 
+// String names the secret in a sentence.
+func (k secretKind) String() string { return strings.TrimSpace(k.what + " secret") }
+
 var (
 	anySecret              = kind("", "secret", "")
 	provisionerSecret      = kind("provisioner", "provisioner-secret", "csiProvisionerSecret")
@@ -64,10 +68,10 @@ func reserved() map[string]bool {
 // driverParameters are those of the class that the driver gets.
 func driverParameters(class string, parameters map[string]string) (map[string]string, error) {
 	known, kept := reserved(), make(map[string]string, len(parameters))
-	for key, value := range parameters {
+	for _, key := range slices.Sorted(maps.Keys(parameters)) {
 		switch {
 		case !strings.HasPrefix(key, parameterPrefix):
-			kept[key] = value
+			kept[key] = parameters[key]
 		case !known[key]:
 			return nil, refusef("StorageClass %q: parameter %q is not known: the prefix %q is reserved; remove it or correct it in a new class", class, key, parameterPrefix)
 		}
@@ -75,13 +79,14 @@ func driverParameters(class string, parameters map[string]string) (map[string]st
 	return kept, nil
 }
 
-// fsType is the filesystem of a volume; empty for a block volume.
+// fsType is the filesystem that a class names. The fallback is for one that names
+// none.
 func fsType(class string, parameters map[string]string, fallback string) (string, error) {
 	old, isOld := parameters[deprecatedFSType]
 	current, isCurrent := parameters[parameterFSType]
 	switch {
 	case isOld && isCurrent:
-		return "", refusef("StorageClass %q: parameters %q and %q both name a filesystem: keep only the second", class, deprecatedFSType, parameterFSType)
+		return "", refusef("StorageClass %q: parameters %q and %q both name a filesystem: keep only the second, in a new class", class, deprecatedFSType, parameterFSType)
 	case isCurrent:
 		return current, nil
 	case isOld:

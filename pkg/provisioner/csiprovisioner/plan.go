@@ -20,7 +20,7 @@ func (p *Provisioner) plan(ctx context.Context, options provisioner.VolumeOption
 	claim, caps := options.PVC, p.cfg.Capabilities()
 	switch {
 	case !caps.CreateDelete:
-		return nil, refusef("driver %s does not have CREATE_DELETE_VOLUME: it cannot provision", p.cfg.DriverName)
+		return nil, refusef("driver %s does not have CREATE_DELETE_VOLUME: name a StorageClass of another driver in a new claim", p.cfg.DriverName)
 	case options.StorageClass == nil:
 		return nil, fmt.Errorf("the StorageClass of claim %s/%s does not exist: create it", claim.Namespace, claim.Name)
 	case claim.Spec.Selector != nil:
@@ -39,7 +39,7 @@ func (p *Provisioner) plan(ctx context.Context, options provisioner.VolumeOption
 		return nil, fmt.Errorf("referring to claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 	in := &intent{
-		Claim: *ref, Migrated: migrated, Topology: caps.Topology,
+		Claim: *ref, Migrated: migrated, Topology: caps.Topology, SelectedNode: options.SelectedNode,
 		Request: &csi.CreateVolumeRequest{Name: options.PVName, CapacityRange: &csi.CapacityRange{RequiredBytes: size}},
 	}
 	fs, err := p.describe(in, claim, class, options)
@@ -58,7 +58,8 @@ func (p *Provisioner) consult(ctx context.Context, in *intent, claim *v1.Persist
 	if in.Request.MutableParameters, err = p.mutableParameters(ctx, claim); err != nil {
 		return err
 	}
-	src, err := p.cfg.Sources.Resolve(ctx, claim, class.Provisioner)
+	// Not the class's provisioner: that may be the in-tree plugin.
+	src, err := p.cfg.Sources.Resolve(ctx, claim, p.cfg.DriverName)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,8 @@ package csiprovisioner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,10 +22,10 @@ type Provisioner struct {
 	mu      sync.Mutex
 	intents map[types.UID]*intent
 	later   func(*v1.PersistentVolumeClaim)
-	// opened: all that the journal knew is in intents.
+	// unreadable are records of the journal that could not be read, by claim.
+	unreadable map[types.UID]unread
+	// opened: all that the journal knew is in the two.
 	opened bool
-	// unreadable counts records of the journal that could not be read.
-	unreadable atomic.Int64
 }
 
 // New returns a Provisioner. The error tells what is wrong with the config.
@@ -36,7 +36,7 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	return &Provisioner{
 		cfg: cfg, migration: newMigration(cfg.DriverName), intents: map[types.UID]*intent{},
-		later: func(*v1.PersistentVolumeClaim) {},
+		unreadable: map[types.UID]unread{}, later: func(*v1.PersistentVolumeClaim) {},
 	}, nil
 }
 
@@ -48,8 +48,12 @@ func (p *Provisioner) AdditionalNames() []string { return p.migration.names() }
 // what it cannot make.
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
-// Share implements provisioner.Sharer.
+// Share implements provisioner.Sharer. A claim of the in-tree plugin is the driver's
+// only once Kubernetes says that it has moved.
 func (p *Provisioner) Share(ctx context.Context, claim *v1.PersistentVolumeClaim) (mine bool, again time.Duration, err error) {
+	if provisioner.StorageProvisioner(claim) != p.cfg.DriverName && claim.Annotations[provisioner.AnnotationMigratedTo] != p.cfg.DriverName {
+		return false, 0, nil
+	}
 	return p.cfg.Share(ctx, claim)
 }
 
@@ -67,18 +71,14 @@ func (p *Provisioner) Provision(provisioner.VolumeOptions) (*v1.PersistentVolume
 // is gone on with by the request that it was begun with; the options count for a
 // new one.
 func (p *Provisioner) ProvisionExt(ctx context.Context, options provisioner.VolumeOptions) (*v1.PersistentVolume, provisioner.ProvisioningState, error) {
-	if in := p.begun(options.PVC.UID); in != nil {
-		secrets, err := p.secret(ctx, in.Secret)
-		switch {
-		case errors.Is(err, errNoSecret) && options.Abandoned:
-			// The driver may tell of the volume all the same, so that it can be
-			// deleted; nobody is going to use it.
-		case err != nil:
-			return nil, provisioner.ProvisioningNoChange, err
-		}
-		return p.create(ctx, in, secrets)
+	in, err := p.begun(options.PVC)
+	if err != nil {
+		return nil, provisioner.ProvisioningNoChange, err
 	}
-	in, err := p.plan(ctx, options)
+	if in != nil {
+		return p.goOn(ctx, in, options)
+	}
+	in, err = p.plan(ctx, options)
 	var foreign *source.Foreign
 	if errors.As(err, &foreign) {
 		p.cfg.Recorder.Event(options.PVC, v1.EventTypeNormal, provisioner.ReasonProvisioning, source.PopulatorMessage)
@@ -96,7 +96,23 @@ func (p *Provisioner) ProvisionExt(ctx context.Context, options provisioner.Volu
 	if err := p.start(ctx, in); err != nil {
 		return nil, provisioner.ProvisioningNoChange, err
 	}
-	return p.create(ctx, in, secrets)
+	return p.create(ctx, in, attempt{secrets: secrets, selectedNode: options.SelectedNode})
+}
+
+// goOn makes the request of an intent once more.
+func (p *Provisioner) goOn(ctx context.Context, in *intent, options provisioner.VolumeOptions) (*v1.PersistentVolume, provisioner.ProvisioningState, error) {
+	secrets, missing := p.secret(ctx, in.Secret)
+	// Without its secret the driver may tell of the volume all the same, so that it
+	// can be deleted; nobody is going to use it.
+	without := errors.Is(missing, errNoSecret) && options.Abandoned
+	if missing != nil && !without {
+		return nil, provisioner.ProvisioningNoChange, missing
+	}
+	pv, state, err := p.create(ctx, in, attempt{secrets: secrets, without: without, selectedNode: options.SelectedNode})
+	if err != nil && without {
+		err = fmt.Errorf("%w; called without secrets, since %w", err, missing)
+	}
+	return pv, state, err
 }
 
 // start protects the source and writes the intent down.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"regexp"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -32,14 +32,15 @@ func secretTemplates(class string, k secretKind, parameters map[string]string) (
 		return t, false, err
 	}
 	if !hasName && !hasNamespace {
-		name, hasName = parameters[anySecret.name]
-		namespace, hasNamespace = parameters[anySecret.namespace]
+		k = anySecret
+		name, hasName = parameters[k.name]
+		namespace, hasNamespace = parameters[k.namespace]
 	}
 	switch {
 	case !hasName && !hasNamespace:
 		return t, false, nil
 	case name == "" || namespace == "":
-		return t, false, refusef("StorageClass %q: the %s secret needs both a name and a namespace: parameters %q and %q", class, k.what, k.name, k.namespace)
+		return t, false, refusef("StorageClass %q: the %s needs both a name and a namespace: set the parameters %q and %q in a new class", class, k, k.name, k.namespace)
 	}
 	return templates{name: name, namespace: namespace}, true, nil
 }
@@ -52,7 +53,7 @@ func oneOf(class string, parameters map[string]string, key, deprecated string) (
 	case deprecated == "" || !isOld:
 		return value, ok, nil
 	case ok:
-		return "", false, refusef("StorageClass %q: parameters %q and %q mean the same: keep only the first", class, key, deprecated)
+		return "", false, refusef("StorageClass %q: parameters %q and %q mean the same: keep only the first, in a new class", class, key, deprecated)
 	default:
 		return old, true, nil
 	}
@@ -86,23 +87,37 @@ func secretRef(class string, k secretKind, parameters map[string]string, pvName 
 	return &v1.SecretReference{Name: name, Namespace: namespace}, nil
 }
 
+// token is what a template may have in it. Anything else with a $ is none.
+var token = regexp.MustCompile(`\$\{([^{}$]*)\}`)
+
 // expand fills in a template and checks what comes out.
 func expand(class string, k secretKind, what, template string, tokens map[string]string, check func(string) []string) (string, error) {
 	var unknown []string
-	value := os.Expand(template, func(token string) string {
-		value, ok := tokens[token]
+	value := token.ReplaceAllStringFunc(template, func(found string) string {
+		value, ok := tokens[token.FindStringSubmatch(found)[1]]
 		if !ok {
-			unknown = append(unknown, "${"+token+"}")
+			unknown = append(unknown, found)
 		}
 		return value
 	})
-	if len(unknown) > 0 {
-		return "", refusef("StorageClass %q: the %s of the %s secret, %q, has tokens that cannot be resolved: %s", class, what, k.what, template, strings.Join(unknown, ", "))
+	switch {
+	case len(unknown) > 0:
+		return "", refusef("StorageClass %q: the %s of the %s, %q, has tokens that cannot be resolved: %s; use one of %s in a new class", class, what, k, template, strings.Join(unknown, ", "), usable(what))
+	case strings.Contains(token.ReplaceAllString(template, ""), "$"):
+		return "", refusef("StorageClass %q: the %s of the %s, %q, has a $ that begins no token: write tokens as ${pv.name}, in a new class", class, what, k, template)
 	}
 	if problems := check(value); len(problems) > 0 {
-		return "", refusef("StorageClass %q: the %s of the %s secret, %q, resolves to %q, which cannot be one: %s", class, what, k.what, template, value, problems[0])
+		return "", refusef("StorageClass %q: the %s of the %s, %q, resolves to %q, which cannot be one: %s; correct it in a new class", class, what, k, template, value, problems[0])
 	}
 	return value, nil
+}
+
+// usable are the tokens that a template may have, for people.
+func usable(what string) string {
+	if what == "namespace" {
+		return "${pv.name} and ${pvc.namespace}"
+	}
+	return "${pv.name}, ${pvc.namespace}, ${pvc.name} and ${pvc.annotations['KEY']} with an annotation that the claim has"
 }
 
 // secret reads a secret live: none is kept.

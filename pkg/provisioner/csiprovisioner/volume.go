@@ -2,7 +2,6 @@ package csiprovisioner
 
 import (
 	"context"
-	"fmt"
 	"maps"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -23,15 +22,14 @@ func (p *Provisioner) volumeOf(ctx context.Context, in *intent, made *csi.Volume
 	pv.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(size, resource.BinarySI)}
 	src := pv.Spec.CSI
 	src.VolumeHandle = made.GetVolumeId()
-	attributes := maps.Clone(made.GetVolumeContext())
-	if attributes == nil {
-		attributes = map[string]string{}
+	// The driver gets its context back as it said it, whatever it calls its keys.
+	if src.VolumeAttributes == nil {
+		src.VolumeAttributes = map[string]string{}
 	}
-	maps.Copy(attributes, src.VolumeAttributes)
-	src.VolumeAttributes = attributes
+	maps.Copy(src.VolumeAttributes, made.GetVolumeContext())
 	if in.Topology {
 		if err := topology.Check(made.GetAccessibleTopology()); err != nil {
-			return nil, fmt.Errorf("volume %s was made, and the driver says of where it can be used what no PersistentVolume can have: %w", made.GetVolumeId(), err)
+			return nil, err
 		}
 		pv.Spec.NodeAffinity = topology.NodeAffinity(made.GetAccessibleTopology())
 	}

@@ -69,17 +69,17 @@ func (cfg Config) withDefaults() (Config, error) {
 func (cfg Config) validate() error {
 	var errs []error
 	if cfg.Client == nil {
-		errs = append(errs, errors.New("Client must be set"))
+		errs = append(errs, errors.New("a Client must be set"))
 	}
 	if cfg.Namespace == "" {
-		errs = append(errs, errors.New("Namespace must be set"))
+		errs = append(errs, errors.New("a Namespace must be set"))
 	}
 	// The number of a page is added to the name.
 	if problems := validation.IsDNS1123Subdomain(cfg.Name + "-0000"); len(problems) > 0 {
-		errs = append(errs, fmt.Errorf("Name %q cannot begin the name of a ConfigMap: %s", cfg.Name, problems[0]))
+		errs = append(errs, fmt.Errorf("the Name %q cannot begin the name of a ConfigMap: %s", cfg.Name, problems[0]))
 	}
 	if cfg.PageBytes < 0 || cfg.RemoveWithin < 0 || cfg.Timeout < 0 || cfg.RetryMax < 0 {
-		errs = append(errs, errors.New("PageBytes, RemoveWithin, Timeout and RetryMax must not be negative"))
+		errs = append(errs, errors.New("the numbers PageBytes, RemoveWithin, Timeout and RetryMax must not be negative"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("journal config: %w", err)

@@ -309,10 +309,10 @@ func TestPutGivesUpWithItsContextAndLeavesNothing(t *testing.T) {
 
 func TestConfigIsValidated(t *testing.T) {
 	for problem, change := range map[string]func(*Config){
-		"Client must":    func(c *Config) { c.Client = nil },
-		"Namespace must": func(c *Config) { c.Namespace = "" },
-		"cannot begin":   func(c *Config) { c.Name = "No_Name" },
-		"not be neg":     func(c *Config) { c.Timeout = -1 },
+		"Client must":      func(c *Config) { c.Client = nil },
+		"a Namespace must": func(c *Config) { c.Namespace = "" },
+		"cannot begin":     func(c *Config) { c.Name = "No_Name" },
+		"not be neg":       func(c *Config) { c.Timeout = -1 },
 	} {
 		cfg := config(newAPI())
 		change(&cfg)

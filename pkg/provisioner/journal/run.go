@@ -23,10 +23,7 @@ func (j *Journal) Run(ctx context.Context) error {
 		j.close(errClosed)
 		return nil
 	}
-	for {
-		if !j.await(ctx) {
-			break
-		}
+	for j.await(ctx) {
 		if err := j.write(ctx, j.next()); err != nil {
 			j.close(err)
 			return err

@@ -37,6 +37,9 @@ type Refused struct {
 // Error says what is wrong and what to do.
 func (r *Refused) Error() string { return r.What + "; " + r.Do }
 
+// Infeasible implements provisioner.Infeasible: it is not tried again soon.
+func (r *Refused) Infeasible() bool { return true }
+
 // noSuchAPI reports whether an error says that the server does not know the kind
 // at all, rather than that there is no such object. Both are 404, but only an
 // object's comes from the API machinery.

@@ -170,11 +170,17 @@ func (a *fakeAPI) count(what string) int {
 	return a.requests[what]
 }
 
+func (a *fakeAPI) paused() func() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pause
+}
+
 // RoundTrip answers one request.
 func (a *fakeAPI) RoundTrip(req *http.Request) (*http.Response, error) {
-	if a.pause != nil {
-		a.pause()
-		defer a.pause()
+	if pause := a.paused(); pause != nil {
+		pause()
+		defer pause()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

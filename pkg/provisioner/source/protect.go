@@ -92,8 +92,8 @@ func (p *Protection) edit(ctx context.Context, k key, change func(*unstructured.
 		if err != nil || !changed {
 			return err
 		}
-		if err := p.mayAct(); err != nil {
-			return err
+		if !p.cfg.IsLeader() {
+			return errNotLeader
 		}
 		err = p.live.update(ctx, k, obj)
 		if err == nil {

@@ -84,22 +84,22 @@ func (cfg ProtectionConfig) withDefaults() (ProtectionConfig, error) {
 	}
 	var errs []error
 	if cfg.DriverName == "" {
-		errs = append(errs, errors.New("DriverName must be set"))
+		errs = append(errs, errors.New("no DriverName is given"))
 	}
 	if cfg.Dynamic == nil || cfg.Claims == nil || cfg.Volumes == nil {
-		errs = append(errs, errors.New("Dynamic, Claims and Volumes must be set"))
+		errs = append(errs, errors.New("no Dynamic, no Claims or no Volumes are given"))
 	}
 	if cfg.InUse == nil {
-		errs = append(errs, errors.New("InUse must be set"))
+		errs = append(errs, errors.New("no InUse is given"))
 	}
 	if cfg.Threads < 0 {
-		errs = append(errs, fmt.Errorf("Threads is %d, must be positive", cfg.Threads))
+		errs = append(errs, fmt.Errorf("the number of Threads is %d, must be positive", cfg.Threads))
 	}
 	if cfg.SweepInterval < 0 || cfg.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("SweepInterval is %v and Timeout %v, must not be negative", cfg.SweepInterval, cfg.Timeout))
+		errs = append(errs, fmt.Errorf("the SweepInterval is %v and Timeout %v, must not be negative", cfg.SweepInterval, cfg.Timeout))
 	}
 	if cfg.RetryIntervalStart < 0 || cfg.RetryIntervalMax < cfg.RetryIntervalStart {
-		errs = append(errs, fmt.Errorf("RetryIntervalStart %v must be positive and at most RetryIntervalMax %v", cfg.RetryIntervalStart, cfg.RetryIntervalMax))
+		errs = append(errs, fmt.Errorf("the RetryIntervalStart %v must be positive and at most RetryIntervalMax %v", cfg.RetryIntervalStart, cfg.RetryIntervalMax))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return cfg, fmt.Errorf("source protection config: %w", err)
@@ -137,8 +137,6 @@ func NewProtection(cfg ProtectionConfig) (*Protection, error) {
 		holds:   newHolds(),
 		early:   map[key]struct{}{},
 	}
-	// Lister alone would not have the informer started.
-	cfg.Volumes.Informer()
 	if err := p.claims.AddIndexers(indexers()); err != nil {
 		return nil, fmt.Errorf("indexing claims by their data source: %w", err)
 	}
@@ -164,11 +162,4 @@ func (p *Protection) enqueue(k key) {
 		return
 	}
 	p.queue.Add(k)
-}
-
-func (p *Protection) mayAct() error {
-	if !p.cfg.IsLeader() {
-		return errNotLeader
-	}
-	return nil
 }

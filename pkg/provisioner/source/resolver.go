@@ -46,13 +46,13 @@ type Resolver struct {
 func New(cfg Config) (*Resolver, error) {
 	var errs []error
 	if cfg.Dynamic == nil {
-		errs = append(errs, errors.New("Dynamic must be set"))
+		errs = append(errs, errors.New("no Dynamic is given"))
 	}
 	if cfg.CanSnapshot == nil || cfg.CanClone == nil {
-		errs = append(errs, errors.New("CanSnapshot and CanClone must be set"))
+		errs = append(errs, errors.New("no CanSnapshot or no CanClone is given"))
 	}
 	if cfg.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("Timeout is %v, must not be negative", cfg.Timeout))
+		errs = append(errs, fmt.Errorf("the Timeout is %v, must not be negative", cfg.Timeout))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("source config: %w", err)

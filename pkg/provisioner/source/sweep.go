@@ -67,7 +67,7 @@ func kindOfFailure(err error) string {
 // sweep has all VolumeSnapshots looked at that have our finalizer. Most of them
 // are in no cache: a snapshot is needed once in a while, and by few.
 func (p *Protection) sweep(ctx context.Context) error {
-	if p.mayAct() != nil {
+	if !p.cfg.IsLeader() {
 		return nil
 	}
 	page := ""

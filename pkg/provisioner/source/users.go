@@ -65,7 +65,7 @@ func (p *Protection) handler() cache.ResourceEventHandler {
 			}
 			still := needs(after)
 			for _, k := range needs(before) {
-				if before.UID != after.UID || !slices.Contains(still, k) {
+				if !slices.Contains(still, k) {
 					p.enqueue(k)
 				}
 			}

@@ -69,9 +69,6 @@ func (p *Protection) next(ctx context.Context, queue workqueue.TypedRateLimiting
 		return false
 	}
 	defer queue.Done(k)
-	if ctx.Err() != nil {
-		return true
-	}
 	var again time.Duration
 	err := runner.Safely(func() (err error) {
 		again, err = p.look(ctx, k)
@@ -98,7 +95,7 @@ func (p *Protection) next(ctx context.Context, queue workqueue.TypedRateLimiting
 // look takes the finalizer off a source that nobody needs. Again is when to look
 // again though nothing was heard; zero is not at all.
 func (p *Protection) look(ctx context.Context, k key) (again time.Duration, err error) {
-	if p.mayAct() != nil {
+	if !p.cfg.IsLeader() {
 		return recheckInterval, nil
 	}
 	if k.kind == Claim && !p.leaves(k) {

@@ -1,0 +1,72 @@
+package csiprovisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner"
+)
+
+// checkReply tells what makes a volume useless for its claim.
+func checkReply(request *csi.CreateVolumeRequest, made *csi.Volume) error {
+	wanted := request.GetCapacityRange().GetRequiredBytes()
+	switch size := made.GetCapacityBytes(); {
+	case size < 0:
+		return fmt.Errorf("the driver made a volume of %d bytes", size)
+	case size != 0 && size < wanted:
+		return fmt.Errorf("the driver made a volume of %d bytes, fewer than the %d that the claim asks for", size, wanted)
+	}
+	if request.GetVolumeContentSource() != nil && made.GetContentSource() == nil {
+		return errors.New("the driver made an empty volume, not a copy of the data source: it does not say content_source")
+	}
+	return nil
+}
+
+// deleteStray deletes a volume that was made and that the claim cannot have. If
+// that fails, the same request finds it again.
+func (p *Provisioner) deleteStray(ctx context.Context, in *intent, made *csi.Volume, secrets map[string]string, problem error) (*v1.PersistentVolume, provisioner.ProvisioningState, error) {
+	other, err := p.standsFor(ctx, made.GetVolumeId())
+	if err != nil {
+		return nil, provisioner.ProvisioningInBackground, fmt.Errorf("%w; volume %s is not deleted: %w", problem, made.GetVolumeId(), err)
+	}
+	if other != "" {
+		// It was there before, under this name, and somebody has data on it.
+		p.Settle(in.Claim.UID)
+		return nil, provisioner.ProvisioningFinished, fmt.Errorf("%w; volume %s is that of PersistentVolume %s, and so is not deleted: this is a fault of the driver, or two claims have one volume name", problem, made.GetVolumeId(), other)
+	}
+	bounded, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	if _, err := p.cfg.Driver.DeleteVolume(bounded, &csi.DeleteVolumeRequest{VolumeId: made.GetVolumeId(), Secrets: secrets}); err != nil {
+		return nil, provisioner.ProvisioningInBackground, fmt.Errorf("%w; deleting volume %s again: %w; it is tried again", problem, made.GetVolumeId(), err)
+	}
+	klog.FromContext(ctx).Info("Deleted a volume that was not as asked for", "volume", made.GetVolumeId(), "reason", problem.Error())
+	p.Settle(in.Claim.UID)
+	return nil, provisioner.ProvisioningFinished, fmt.Errorf("%w; volume %s is deleted again", problem, made.GetVolumeId())
+}
+
+// standsFor is the name of a PersistentVolume that stands for a volume, or empty.
+func (p *Provisioner) standsFor(ctx context.Context, handle string) (string, error) {
+	pvs, err := p.cfg.Volumes.List(labels.Everything())
+	if err != nil {
+		return "", fmt.Errorf("listing PersistentVolumes: %w", err)
+	}
+	for _, pv := range pvs {
+		if pv.Spec.CSI == nil && p.migration.inTree == "" {
+			continue
+		}
+		csiPV, err := p.migration.toCSI(ctx, pv)
+		if err != nil {
+			continue // of another plugin, or of none that has moved
+		}
+		if src := csiPV.Spec.CSI; src != nil && src.Driver == p.cfg.DriverName && src.VolumeHandle == handle {
+			return pv.Name, nil
+		}
+	}
+	return "", nil
+}
