@@ -83,17 +83,17 @@ func (cfg Config) withDefaults() (Config, error) {
 func (cfg Config) validate() error {
 	var errs []error
 	if cfg.Node == "" {
-		errs = append(errs, errors.New("Node must be set"))
+		errs = append(errs, errors.New("the Node must be set"))
 	}
 	if cfg.Place == nil || cfg.Client == nil || cfg.Classes == nil {
-		errs = append(errs, errors.New("Place, Client and Classes must be set"))
+		errs = append(errs, errors.New("the Place, Client and Classes must be set"))
 	}
 	// Without any wait a lost race would be run again at once, for ever.
 	if cfg.BaseDelay < 0 || cfg.MaxDelay < cfg.BaseDelay {
 		errs = append(errs, fmt.Errorf("BaseDelay %v must be positive and at most MaxDelay %v", cfg.BaseDelay, cfg.MaxDelay))
 	}
 	if cfg.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("Timeout is %v, must be positive", cfg.Timeout))
+		errs = append(errs, fmt.Errorf("the Timeout is %v, must be positive", cfg.Timeout))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("nodeshare config: %w", err)
