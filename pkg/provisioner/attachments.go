@@ -75,6 +75,7 @@ func (ctrl *ProvisionController) Released(handle volume.Handle) {
 	}
 }
 
+// wakePV wakes every PersistentVolume of the same volume as this one.
 func (ctrl *ProvisionController) wakePV(name string) {
 	pv, err := ctrl.volumes.Get(name)
 	switch {
@@ -96,6 +97,12 @@ func (ctrl *ProvisionController) wakeVolume(name string) {
 		if pv, ok := obj.(*v1.PersistentVolume); ok {
 			ctrl.wake(pv)
 		}
+	}
+}
+
+func (ctrl *ProvisionController) wakeNamed(name string) {
+	if pv, err := ctrl.volumes.Get(name); err == nil {
+		ctrl.wake(pv)
 	}
 }
 

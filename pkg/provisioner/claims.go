@@ -39,7 +39,7 @@ func (ctrl *ProvisionController) process(ctx context.Context, q *queue, key stri
 		}
 	}()
 	// A queue that is shut down still hands out what it holds.
-	if ctx.Err() != nil || ctrl.draining() {
+	if ctx.Err() != nil || ctrl.draining() || !q.take(key) {
 		return
 	}
 	err := sync(ctx, key)
@@ -87,17 +87,19 @@ func (ctrl *ProvisionController) syncClaim(ctx context.Context, key string) erro
 		return ctrl.goOn(ctx, op, claim)
 	}
 	if claim == nil {
-		ctrl.ops.forget(uid)
-		ctrl.slow.forget(uid)
+		ctrl.forgetClaim(uid)
 		return nil
 	}
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KObj(claim)))
 	class, err := ctrl.wanted(ctx, claim)
 	if class == nil || err != nil {
 		return err
 	}
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KObj(claim)))
 	if there, err := ctrl.provisioned(ctx, claim); there || err != nil {
 		return err
+	}
+	if err := ctrl.canProvision(ctx, claim); err != nil {
+		return ctrl.failed(claim, err)
 	}
 	return ctrl.provision(ctx, claim, class, false)
 }
@@ -112,7 +114,7 @@ func (ctrl *ProvisionController) wanted(ctx context.Context, claim *v1.Persisten
 		return nil, err
 	}
 	if times, failed := ctrl.ops.failedTimes(claim.UID); failed && !ctrl.retryForever && times >= ctrl.threshold {
-		klog.FromContext(ctx).V(2).Info("A claim has failed too often and is left alone", "claim", klog.KObj(claim), "failures", times)
+		klog.FromContext(ctx).V(2).Info("A claim has failed too often and is left alone", "failures", times)
 		return nil, nil
 	}
 	class, err := ctrl.class(claim)
@@ -127,9 +129,8 @@ func (ctrl *ProvisionController) wanted(ctx context.Context, claim *v1.Persisten
 	if !ctrl.rules.mayProvision(claim, class) {
 		return nil, nil
 	}
-	if d := ctrl.slow.remaining(claim, class, ctrl.clock.Now()); d > 0 {
-		// Looked at for another reason, which may have been all that was queued.
-		return nil, &waitError{Reason: "it was refused, and nothing has changed since", For: d}
+	if rest := ctrl.slow.waits(claim, class, ctrl.clock.Now()); rest > 0 {
+		return nil, &waitError{Reason: "the claim was refused, and neither it nor its class has changed", For: rest}
 	}
 	return class, nil
 }
@@ -209,15 +210,26 @@ func changed(was, is *v1.PersistentVolumeClaim) bool {
 		(was.DeletionTimestamp == nil) != (is.DeletionTimestamp == nil)
 }
 
-// onClaimGone forgets a claim, unless its volume may exist.
+// onClaimGone forgets a claim, unless its volume may exist. The deletion of its
+// PersistentVolume may have waited for it.
 func (ctrl *ProvisionController) onClaimGone(claim *v1.PersistentVolumeClaim) {
-	ctrl.ops.unsave(claim.UID)
-	ctrl.slow.forget(claim.UID)
-	ctrl.told.forget(claim.UID)
+	ctrl.wakeNamed(ctrl.volumeName(claim))
+	if name := claim.Spec.VolumeName; name != "" {
+		ctrl.wakeNamed(name)
+	}
+	ctrl.forgetClaim(claim.UID)
 	if _, begun := ctrl.ops.get(claim.UID); begun {
 		ctrl.claims.add(string(claim.UID))
 		return
 	}
-	ctrl.ops.forget(claim.UID)
 	ctrl.claims.forget(string(claim.UID))
+}
+
+// forgetClaim drops what is remembered of a claim that has gone, but for its
+// volume.
+func (ctrl *ProvisionController) forgetClaim(uid types.UID) {
+	ctrl.ops.unsave(uid)
+	ctrl.ops.forget(uid)
+	ctrl.slow.forget(uid)
+	ctrl.told.forget(uid)
 }

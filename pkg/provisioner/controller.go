@@ -70,9 +70,8 @@ type ProvisionController struct {
 
 	claimInformer, volumeInformer, classInformer, attachmentInformer cache.SharedIndexInformer
 
-	claimLister corelisters.PersistentVolumeClaimLister
-	volumes     corelisters.PersistentVolumeLister
-	classes     storagelisters.StorageClassLister
+	volumes corelisters.PersistentVolumeLister
+	classes storagelisters.StorageClassLister
 
 	ops               *operations
 	slow              slowly
@@ -143,7 +142,7 @@ func (ctrl *ProvisionController) takeInformers() error {
 		ctrl.informers = informers.NewSharedInformerFactory(ctrl.client, ctrl.resync)
 	}
 	core, storage := ctrl.informers.Core().V1(), ctrl.informers.Storage().V1()
-	ctrl.claimInformer, ctrl.claimLister = core.PersistentVolumeClaims().Informer(), core.PersistentVolumeClaims().Lister()
+	ctrl.claimInformer = core.PersistentVolumeClaims().Informer()
 	ctrl.volumeInformer, ctrl.volumes = core.PersistentVolumes().Informer(), core.PersistentVolumes().Lister()
 	ctrl.classInformer, ctrl.classes = storage.StorageClasses().Informer(), storage.StorageClasses().Lister()
 	if err := ctrl.claimInformer.AddIndexers(cache.Indexers{byUID: claimUID}); err != nil {
@@ -279,9 +278,10 @@ func (ctrl *ProvisionController) tellWaiting(why string) {
 	}
 }
 
-// takeUp goes on with a claim whose volume may exist.
+// takeUp goes on with a claim whose volume may exist. What we have begun
+// ourselves meanwhile is not set back.
 func (ctrl *ProvisionController) takeUp(claim *v1.PersistentVolumeClaim) {
-	ctrl.ops.begin(claim.UID, operation{claim: claim, found: true})
+	ctrl.ops.find(claim.UID, operation{claim: claim, found: true})
 	ctrl.claims.renew(string(claim.UID))
 }
 

@@ -19,7 +19,12 @@ const lookAgain = 15 * time.Second
 // PersistentVolume. What it goes by is read live: an informer that lags must
 // not cost data.
 func (ctrl *ProvisionController) deleteVolume(ctx context.Context, pv *v1.PersistentVolume) error {
-	if !ctrl.ops.wasDeleted(pv.UID) {
+	defer ctrl.forgetIfGone(pv)
+	deleted, told := ctrl.ops.wasDeleted(pv.UID)
+	if told {
+		return nil // the informer lags
+	}
+	if !deleted {
 		live, err := ctrl.livePV(ctx, pv.Name)
 		if err != nil {
 			return err
@@ -36,6 +41,15 @@ func (ctrl *ProvisionController) deleteVolume(ctx context.Context, pv *v1.Persis
 		}
 	}
 	return ctrl.deletePV(ctx, pv)
+}
+
+// forgetIfGone drops what is remembered of a PersistentVolume that went while it
+// was worked on: no event of it will follow.
+func (ctrl *ProvisionController) forgetIfGone(pv *v1.PersistentVolume) {
+	if known, err := ctrl.volumes.Get(pv.Name); err != nil || known.UID != pv.UID {
+		ctrl.ops.gone(pv.UID)
+		ctrl.told.forget(pv.UID)
+	}
 }
 
 // claimIsGone reads the claim that a Released PersistentVolume was for. One that is
@@ -73,7 +87,7 @@ func (ctrl *ProvisionController) deleteIt(ctx context.Context, pv *v1.Persistent
 	var inUse *InUseError
 	switch {
 	case err == nil:
-		ctrl.ops.setDeleted(pv.UID)
+		ctrl.ops.setDeleted(pv.UID, false)
 		ctrl.metrics.deleted(pv, ctrl.clock.Since(began))
 		klog.FromContext(ctx).Info("Deleted the volume")
 		ctrl.onChange(pv)
@@ -110,6 +124,7 @@ func (ctrl *ProvisionController) deletePV(ctx context.Context, pv *v1.Persistent
 		}
 	}
 	if pv.DeletionTimestamp != nil {
+		ctrl.ops.setDeleted(pv.UID, true)
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ctrl.timeout)
@@ -120,5 +135,6 @@ func (ctrl *ProvisionController) deletePV(ctx context.Context, pv *v1.Persistent
 		ctrl.recorder.Event(pv, v1.EventTypeWarning, ReasonVolumeFailedDelete, err.Error())
 		return err
 	}
+	ctrl.ops.setDeleted(pv.UID, true)
 	return nil
 }

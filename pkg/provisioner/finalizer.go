@@ -31,7 +31,11 @@ func (ctrl *ProvisionController) putFinalizer(ctx context.Context, pv *v1.Persis
 		case hasFinalizer(pv) || pv.DeletionTimestamp != nil:
 			return nil
 		case len(pv.Finalizers) == 0:
-			return []operation6902{{Op: "add", Path: "/metadata/finalizers", Value: []string{Finalizer}}}
+			// There is no list to add to, and one that came meanwhile must stay.
+			return []operation6902{
+				{Op: "test", Path: "/metadata/finalizers", Value: json.RawMessage("null")},
+				{Op: "add", Path: "/metadata/finalizers", Value: []string{Finalizer}},
+			}
 		default:
 			return []operation6902{
 				{Op: "test", Path: "/metadata/finalizers", Value: pv.Finalizers},
@@ -41,7 +45,8 @@ func (ctrl *ProvisionController) putFinalizer(ctx context.Context, pv *v1.Persis
 	})
 }
 
-// takeFinalizer takes our finalizer off.
+// takeFinalizer takes our finalizer off. The list is compared by place, so that
+// what others take off meanwhile shows.
 func (ctrl *ProvisionController) takeFinalizer(ctx context.Context, pv *v1.PersistentVolume) error {
 	return ctrl.changeFinalizers(ctx, pv, func(pv *v1.PersistentVolume) []operation6902 {
 		i := slices.Index(pv.Finalizers, Finalizer)

@@ -25,9 +25,10 @@ type operations struct {
 	// saved are claims whose PersistentVolume was saved and that were not seen
 	// bound since, by its name.
 	saved map[types.UID]string
-	// given are claims that were refused so often that they are left alone.
+	// failures are how often claims have failed.
 	failures map[types.UID]int
-	// deleted are PersistentVolumes whose volume is deleted and that are not gone.
+	// deleted are PersistentVolumes whose volume is deleted and that are not gone;
+	// true: the server has been told to delete the object too.
 	deleted map[types.UID]bool
 }
 
@@ -50,6 +51,15 @@ func (o *operations) begin(uid types.UID, op operation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.begun[uid] = op
+}
+
+// find is begin for what an earlier process began. What is known already is more.
+func (o *operations) find(uid types.UID, op operation) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.begun[uid]; !ok {
+		o.begun[uid] = op
+	}
 }
 
 // end notes that no volume is on its way for the claim.
@@ -104,18 +114,20 @@ func (o *operations) forget(uid types.UID) {
 	delete(o.failures, uid)
 }
 
-// setDeleted notes that the volume of a PersistentVolume is deleted; wasDeleted
-// reads it, and gone ends it with the object.
-func (o *operations) setDeleted(uid types.UID) {
+// setDeleted notes that the volume of a PersistentVolume is deleted, and whether
+// the server has been told to delete the object; wasDeleted reads it, and gone
+// ends it with the object.
+func (o *operations) setDeleted(uid types.UID, object bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.deleted[uid] = true
+	o.deleted[uid] = object
 }
 
-func (o *operations) wasDeleted(uid types.UID) bool {
+func (o *operations) wasDeleted(uid types.UID) (volume, object bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.deleted[uid]
+	object, volume = o.deleted[uid]
+	return volume, object
 }
 
 func (o *operations) gone(uid types.UID) {

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/reference"
 	"k8s.io/klog/v2"
 )
 
@@ -71,34 +70,57 @@ func (ctrl *ProvisionController) livePV(ctx context.Context, name string) (*v1.P
 // goOn takes a claim whose volume may exist as far as it goes. claim is nil where
 // it has gone.
 func (ctrl *ProvisionController) goOn(ctx context.Context, op operation, claim *v1.PersistentVolumeClaim) error {
-	abandoned := claim == nil
-	if abandoned {
-		claim = op.claim
-	}
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KObj(claim)))
+	last := op.claim
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", klog.KObj(last)))
 	if op.found {
-		// The earlier process may have saved the PersistentVolume.
-		pv, err := ctrl.livePV(ctx, ctrl.volumeName(claim))
-		if err != nil {
+		// The earlier process may have come further than it could note, and knew
+		// claims that the informer does not have yet.
+		if claim == nil {
+			var err error
+			if claim, err = ctrl.liveClaim(ctx, last.Namespace, last.Name, last.UID); err != nil {
+				return err
+			}
+		}
+		if there, err := ctrl.alreadySaved(ctx, last, claim); there || err != nil {
 			return err
 		}
-		if pv != nil && claimedBy(pv, claim) {
-			ctrl.ops.save(claim.UID, pv.Name)
-			ctrl.settle(claim.UID)
-			return nil
-		}
+	}
+	abandoned := claim == nil || boundElsewhere(claim, ctrl.volumeName(claim))
+	if claim == nil {
+		claim = last
 	}
 	if op.pv != nil {
 		return ctrl.save(ctx, claim, op.pv)
 	}
 	class, err := ctrl.class(claim)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
 	if err != nil {
-		if !apierrors.IsNotFound(err) {
-			return err
-		}
 		class = nil
 	}
 	return ctrl.provision(ctx, claim, class, abandoned)
+}
+
+// alreadySaved ends what an earlier process began and also finished: the
+// PersistentVolume is there, or was, since the claim was bound to it.
+func (ctrl *ProvisionController) alreadySaved(ctx context.Context, last, claim *v1.PersistentVolumeClaim) (bool, error) {
+	name := ctrl.volumeName(last)
+	if claim == nil || claim.Spec.VolumeName != name {
+		pv, err := ctrl.livePV(ctx, name)
+		if err != nil || pv == nil || !claimedBy(pv, last) {
+			return false, err
+		}
+	}
+	ctrl.noteSaved(last.UID, name)
+	ctrl.settle(last.UID)
+	return true, nil
+}
+
+// boundElsewhere reports whether a claim has another PersistentVolume than that of
+// the name.
+func boundElsewhere(claim *v1.PersistentVolumeClaim, name string) bool {
+	return claim.Spec.VolumeName != "" && claim.Spec.VolumeName != name
 }
 
 // provision makes the volume of a claim. class is nil only where the volume may
@@ -114,12 +136,10 @@ func (ctrl *ProvisionController) provision(ctx context.Context, claim *v1.Persis
 			options.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
 		}
 	}
-	if err := ctrl.canProvision(ctx, claim); err != nil {
-		return ctrl.failed(claim, err)
-	}
 	slow := time.AfterFunc(slowProvision, func() {
 		ctrl.recorder.Eventf(claim, v1.EventTypeNormal, ReasonProvisioning, "External provisioner is provisioning volume for claim %q", claim.Namespace+"/"+claim.Name)
 	})
+	defer slow.Stop()
 	began := ctrl.clock.Now()
 	pv, state, err := ctrl.ask(ctx, options)
 	slow.Stop()
@@ -130,20 +150,28 @@ func (ctrl *ProvisionController) provision(ctx context.Context, claim *v1.Persis
 		return ctrl.notProvisioned(ctx, claim, class, state, err)
 	}
 	ctrl.metrics.provisioned(claim, ctrl.clock.Since(began))
-	if pv, err = ctrl.complete(pv, claim, class, options); err != nil {
-		return err
-	}
+	pv = ctrl.complete(pv, claim, class, options)
 	ctrl.ops.begin(claim.UID, operation{claim: claim, pv: pv})
 	return ctrl.save(ctx, claim, pv)
 }
 
-// ask calls the provisioner in the best way that it has.
-func (ctrl *ProvisionController) ask(ctx context.Context, options VolumeOptions) (*v1.PersistentVolume, ProvisioningState, error) {
+// ask calls the provisioner in the best way that it has. One that panics may have
+// made the volume.
+func (ctrl *ProvisionController) ask(ctx context.Context, options VolumeOptions) (pv *v1.PersistentVolume, state ProvisioningState, err error) {
+	answered := false
+	defer func() {
+		if !answered {
+			ctrl.ops.begin(options.PVC.UID, operation{claim: options.PVC})
+		}
+	}()
 	if stateful, ok := ctrl.provisioner.(StatefulProvisioner); ok {
-		return stateful.ProvisionExt(ctx, options)
+		pv, state, err = stateful.ProvisionExt(ctx, options)
+	} else {
+		state = ProvisioningFinished
+		pv, err = ctrl.provisioner.Provision(options)
 	}
-	pv, err := ctrl.provisioner.Provision(options)
-	return pv, ProvisioningFinished, err
+	answered = true
+	return pv, state, err
 }
 
 // canProvision checks what is the same for all provisioners.
@@ -165,16 +193,21 @@ func (p permanent) Infeasible() bool { return true }
 
 // notProvisioned takes in a failure of the provisioner.
 func (ctrl *ProvisionController) notProvisioned(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, state ProvisioningState, err error) error {
+	_, begun := ctrl.ops.get(claim.UID)
 	var ignored *IgnoredError
-	if errors.As(err, &ignored) {
-		ctrl.ops.end(claim.UID)
+	switch {
+	case !errors.As(err, &ignored):
+	case begun:
+		// Nothing was done, and so what was begun is still under way.
+		state = ProvisioningNoChange
+	default:
 		ctrl.metrics.provisionFailed(claim)
 		klog.FromContext(ctx).Info("The claim is not provisioned", "reason", ignored.Reason)
 		return nil
 	}
 	switch state {
-	case ProvisioningInBackground:
-		ctrl.ops.begin(claim.UID, operation{claim: claim})
+	case ProvisioningFinished:
+		ctrl.ops.end(claim.UID)
 	case ProvisioningNoChange:
 	case ProvisioningReschedule:
 		ctrl.ops.end(claim.UID)
@@ -182,7 +215,8 @@ func (ctrl *ProvisionController) notProvisioned(ctx context.Context, claim *v1.P
 			err = errors.Join(err, unselected)
 		}
 	default:
-		ctrl.ops.end(claim.UID)
+		// In the background, or an answer that means nothing to us.
+		ctrl.ops.begin(claim.UID, operation{claim: claim})
 	}
 	ctrl.ops.fail(claim.UID)
 	if infeasible(err) && class != nil && state == ProvisioningFinished {
@@ -200,24 +234,31 @@ func (ctrl *ProvisionController) failed(claim *v1.PersistentVolumeClaim, err err
 }
 
 // complete fills in what is the same for all provisioners.
-func (ctrl *ProvisionController) complete(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, options VolumeOptions) (*v1.PersistentVolume, error) {
-	ref, err := reference.GetReference(scheme.Scheme, claim)
-	if err != nil {
-		return nil, fmt.Errorf("referring to claim %s/%s: %w", claim.Namespace, claim.Name, err)
-	}
+func (ctrl *ProvisionController) complete(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, options VolumeOptions) *v1.PersistentVolume {
 	pv = pv.DeepCopy()
 	pv.Name = options.PVName
-	pv.Spec.ClaimRef = ref
-	if class != nil {
-		// A class that was made anew for another provisioner does not make it the
-		// volume's.
-		if _, told := pv.Annotations[AnnotationProvisionedBy]; !told || ctrl.rules.ours(class.Provisioner) {
-			metav1.SetMetaDataAnnotation(&pv.ObjectMeta, AnnotationProvisionedBy, class.Provisioner)
-		}
-		pv.Spec.StorageClassName = class.Name
-		if ctrl.rules.before(6) {
-			metav1.SetMetaDataAnnotation(&pv.ObjectMeta, annotationStorageClass, class.Name)
+	pv.Spec.ClaimRef = &v1.ObjectReference{
+		Kind: "PersistentVolumeClaim", APIVersion: v1.SchemeGroupVersion.String(),
+		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
+	}
+	pv.Spec.StorageClassName = cmp.Or(className(claim), pv.Spec.StorageClassName)
+	metav1.SetMetaDataAnnotation(&pv.ObjectMeta, AnnotationProvisionedBy, ctrl.provisionedBy(pv, claim, class))
+	if ctrl.rules.before(6) {
+		metav1.SetMetaDataAnnotation(&pv.ObjectMeta, annotationStorageClass, className(claim))
+	}
+	return pv
+}
+
+// provisionedBy is the name under which a PersistentVolume is ours: that of its
+// class, unless the class has gone or is another's by now.
+func (ctrl *ProvisionController) provisionedBy(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) string {
+	if class != nil && ctrl.rules.ours(class.Provisioner) {
+		return class.Provisioner
+	}
+	for _, name := range []string{pv.Annotations[AnnotationProvisionedBy], StorageProvisioner(claim)} {
+		if ctrl.rules.ours(name) {
+			return name
 		}
 	}
-	return pv, nil
+	return ctrl.name
 }

@@ -104,7 +104,7 @@ type VolumeOptions struct {
 	StorageClass *storagev1.StorageClass
 	// SelectedNode is the name of the node that the scheduler chose, or empty.
 	SelectedNode string
-	// Abandoned: the claim has gone, and a volume that it has is only to be made
+	// Abandoned: the claim has gone or has another volume, and a volume that it has is only to be made
 	// known, so that it can be deleted.
 	Abandoned bool
 }

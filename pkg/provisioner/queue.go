@@ -23,13 +23,15 @@ type queue struct {
 	mu       sync.Mutex
 	failures map[string]int
 	due      map[string]time.Time
+	// renewed are keys that have changed and were not taken since.
+	renewed map[string]bool
 }
 
 // newQueue makes a queue that has a goroutine until ShutDown.
 func newQueue(name string, c clock.WithTicker, pause func(int) time.Duration) *queue {
 	return &queue{
 		TypedDelayingInterface: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Name: name, Clock: c}),
-		clock:                  c, pause: pause, failures: map[string]int{}, due: map[string]time.Time{},
+		clock:                  c, pause: pause, failures: map[string]int{}, due: map[string]time.Time{}, renewed: map[string]bool{},
 	}
 }
 
@@ -42,18 +44,40 @@ func (q *queue) add(key string) {
 
 // renew queues a key that has changed: its backoff is over.
 func (q *queue) renew(key string) {
-	q.forget(key)
+	q.mu.Lock()
+	delete(q.failures, key)
+	delete(q.due, key)
+	q.renewed[key] = true
+	q.mu.Unlock()
 	q.Add(key)
 }
 
+// take reports whether a key that was handed out may be worked on. One that is in
+// backoff may not: timers cannot be taken back, and that of an earlier backoff
+// may run out within a later one.
+func (q *queue) take(key string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.renewed, key)
+	rest := q.due[key].Sub(q.clock.Now())
+	if rest <= 0 {
+		return true
+	}
+	q.AddAfter(key, rest)
+	return false
+}
+
 // fail queues a key again after its backoff, or after least if that is longer.
-// It returns the pause.
+// It returns the pause: none for a key that has changed while it was worked on.
 func (q *queue) fail(key string, least time.Duration) time.Duration {
 	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.renewed[key] {
+		return 0
+	}
 	q.failures[key]++
 	d := max(wait.Jitter(q.pause(q.failures[key]), jitter), least)
 	q.due[key] = q.clock.Now().Add(d)
-	q.mu.Unlock()
 	q.AddAfter(key, d)
 	return d
 }

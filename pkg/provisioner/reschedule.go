@@ -50,13 +50,21 @@ func (ctrl *ProvisionController) reschedule(ctx context.Context, claim *v1.Persi
 	}
 }
 
+// rescheduleByUpdate is for who may update, and not patch. A write of somebody
+// else comes between now and then.
 func (ctrl *ProvisionController) rescheduleByUpdate(ctx context.Context, claim *v1.PersistentVolumeClaim, key, node string) error {
-	live, err := ctrl.liveClaim(ctx, claim.Namespace, claim.Name, claim.UID)
-	if err != nil || live == nil || live.Annotations[key] != node {
-		return err
+	var err error
+	for range patchTries {
+		live, readErr := ctrl.liveClaim(ctx, claim.Namespace, claim.Name, claim.UID)
+		if readErr != nil || live == nil || live.Annotations[key] != node {
+			return readErr
+		}
+		live = live.DeepCopy()
+		delete(live.Annotations, key)
+		_, err = ctrl.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, live, metav1.UpdateOptions{})
+		if !apierrors.IsConflict(err) {
+			break
+		}
 	}
-	live = live.DeepCopy()
-	delete(live.Annotations, key)
-	_, err = ctrl.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, live, metav1.UpdateOptions{})
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 )
 
@@ -18,7 +19,7 @@ import (
 func (ctrl *ProvisionController) save(ctx context.Context, claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) error {
 	gone, err := ctrl.abandoned(ctx, claim, pv)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; volume %s exists, and saving its PersistentVolume is tried again", err, pv.Name)
 	}
 	pv = pv.DeepCopy()
 	if gone {
@@ -52,23 +53,33 @@ func rejected(err error) bool {
 }
 
 // abandoned reports whether the claim of a volume is gone, or has another volume
-// by now. What the informer does not have is looked for at the server.
+// by now. What the informer does not have is looked for at the server, and so is
+// every claim whose volume would outlive it.
 func (ctrl *ProvisionController) abandoned(ctx context.Context, claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) (bool, error) {
 	known, err := ctrl.claimByUID(claim.UID)
 	if err != nil {
 		return false, err
 	}
-	if known == nil {
+	if known == nil || pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete {
 		if known, err = ctrl.liveClaim(ctx, claim.Namespace, claim.Name, claim.UID); err != nil {
 			return false, err
 		}
 	}
-	return known == nil || known.Spec.VolumeName != "" && known.Spec.VolumeName != pv.Name, nil
+	return known == nil || boundElsewhere(known, pv.Name), nil
+}
+
+// noteSaved ends the operation of a claim. It is remembered until the claim is
+// bound or gone, which no event may tell any more.
+func (ctrl *ProvisionController) noteSaved(uid types.UID, pv string) {
+	ctrl.ops.save(uid, pv)
+	if claim, err := ctrl.claimByUID(uid); err == nil && (claim == nil || claim.Spec.VolumeName != "") {
+		ctrl.ops.unsave(uid)
+	}
 }
 
 // isSaved ends the operation.
 func (ctrl *ProvisionController) isSaved(ctx context.Context, claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
-	ctrl.ops.save(claim.UID, pv.Name)
+	ctrl.noteSaved(claim.UID, pv.Name)
 	ctrl.settle(claim.UID)
 	ctrl.recorder.Eventf(claim, v1.EventTypeNormal, ReasonProvisioned, "Successfully provisioned volume %s", pv.Name)
 	klog.FromContext(ctx).Info("Provisioned", "persistentVolume", pv.Name)

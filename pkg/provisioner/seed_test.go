@@ -41,7 +41,7 @@ func bad() *maker {
 // TestController has the cases of the seed's test of that name, and those that
 // came later with its descendants.
 func TestController(t *testing.T) {
-	const del, retain, recycle = v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRetain, v1.PersistentVolumeReclaimRecycle
+	const recycle = v1.PersistentVolumeReclaimRecycle
 	class1, class2 := storageClass("class-1", ourName), storageClass("class-2", otherName)
 	claim1 := claim("claim-1", "uid-1-1", "class-1", ourName)
 	block := func(c *v1.PersistentVolumeClaim) { mode := v1.PersistentVolumeBlock; c.Spec.VolumeMode = &mode }
@@ -286,7 +286,6 @@ func TestShouldProvision(t *testing.T) {
 }
 
 func TestShouldDelete(t *testing.T) {
-	const del, retain = v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRetain
 	for name, c := range map[string]struct {
 		pv           *v1.PersistentVolume
 		server       string

@@ -34,8 +34,9 @@ func (s *slowly) add(claim *v1.PersistentVolumeClaim, class *storagev1.StorageCl
 	s.claims[claim.UID] = refusal{class: class.UID, spec: claim.Spec, until: until}
 }
 
-// remaining is how long a claim still waits that is as it was when it was refused.
-func (s *slowly) remaining(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, now time.Time) time.Duration {
+// waits is for how long the claim is still left alone: it is as it was when it was
+// refused.
+func (s *slowly) waits(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, ok := s.claims[claim.UID]

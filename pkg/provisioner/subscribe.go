@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -31,7 +33,7 @@ func (ctrl *ProvisionController) ownRecorder(ctx context.Context) func() {
 // subscribe registers the handlers; the result takes them back.
 func (ctrl *ProvisionController) subscribe() (unsubscribe func(), err error) {
 	var undo []func()
-	add := func(inf cache.SharedIndexInformer, h cache.ResourceEventHandlerFuncs) {
+	add := func(inf cache.SharedIndexInformer, h cache.ResourceEventHandler) {
 		if err != nil {
 			return
 		}
@@ -42,11 +44,11 @@ func (ctrl *ProvisionController) subscribe() (unsubscribe func(), err error) {
 	}
 	add(ctrl.claimInformer, handlers(ctrl.onClaim, ctrl.onClaimGone))
 	add(ctrl.volumeInformer, handlers(ctrl.onVolume, ctrl.onVolumeGone))
-	add(ctrl.classInformer, handlers(func(was, is *storagev1.StorageClass) {
+	add(ctrl.classInformer, later{handlers(func(was, is *storagev1.StorageClass) {
 		if was == nil || was.ResourceVersion != is.ResourceVersion {
 			ctrl.onClass(is.Name)
 		}
-	}, func(*storagev1.StorageClass) {}))
+	}, func(*storagev1.StorageClass) {})})
 	if ctrl.guardAttached {
 		add(ctrl.attachmentInformer, handlers(func(_, _ *storagev1.VolumeAttachment) {}, ctrl.onAttachmentGone))
 	}
@@ -57,8 +59,22 @@ func (ctrl *ProvisionController) subscribe() (unsubscribe func(), err error) {
 	}, err
 }
 
+// later leaves out the objects that were there at the start: those that wait for
+// one of them are there as well, and come themselves.
+type later struct {
+	cache.ResourceEventHandlerFuncs
+}
+
+// OnAdd implements cache.ResourceEventHandler.
+func (l later) OnAdd(obj any, inInitialList bool) {
+	if !inInitialList {
+		l.ResourceEventHandlerFuncs.OnAdd(obj, false)
+	}
+}
+
 // handlers are event handlers for objects of one type. was is nil for one that
-// was added.
+// was added. An informer that missed a deletion tells of the next object of that
+// name as of a change.
 func handlers[T any](set func(was, is *T), gone func(*T)) cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
@@ -67,8 +83,14 @@ func handlers[T any](set func(was, is *T), gone func(*T)) cache.ResourceEventHan
 			}
 		},
 		UpdateFunc: func(old, obj any) {
-			was, ok := old.(*T)
-			if is, isT := obj.(*T); ok && isT {
+			was, wasT := old.(*T)
+			is, isT := obj.(*T)
+			switch {
+			case !wasT || !isT:
+			case uidOf(old) != uidOf(obj):
+				gone(was)
+				set(nil, is)
+			default:
 				set(was, is)
 			}
 		},
@@ -81,4 +103,11 @@ func handlers[T any](set func(was, is *T), gone func(*T)) cache.ResourceEventHan
 			}
 		},
 	}
+}
+
+func uidOf(obj any) types.UID {
+	if m, ok := obj.(metav1.Object); ok {
+		return m.GetUID()
+	}
+	return ""
 }

@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -37,7 +38,10 @@ type maker struct {
 	removed   []string
 	settled   []types.UID
 	begun     []*v1.PersistentVolumeClaim
+	later     func(*v1.PersistentVolumeClaim)
 	block     bool
+	// unwanted claims are left to others.
+	unwanted func(*v1.PersistentVolumeClaim) bool
 }
 
 func nfsVolume(options VolumeOptions) *v1.PersistentVolume {
@@ -58,27 +62,36 @@ func (m *maker) Provision(VolumeOptions) (*v1.PersistentVolume, error) {
 
 func (m *maker) ProvisionExt(_ context.Context, options VolumeOptions) (*v1.PersistentVolume, ProvisioningState, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.provided = append(m.provided, options)
-	if m.provision != nil {
-		return m.provision(options)
+	provision := m.provision
+	m.mu.Unlock()
+	if provision != nil {
+		return provision(options)
 	}
 	return nfsVolume(options), ProvisioningFinished, nil
 }
 
 func (m *maker) Delete(pv *v1.PersistentVolume) error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.removed = append(m.removed, pv.Name)
-	if m.remove != nil {
-		return m.remove(pv)
+	remove := m.remove
+	m.mu.Unlock()
+	if remove != nil {
+		return remove(pv)
 	}
 	return nil
 }
 
 func (m *maker) SupportsBlock(context.Context) bool { return m.block }
 
-func (m *maker) Begun(context.Context, func(*v1.PersistentVolumeClaim)) ([]*v1.PersistentVolumeClaim, error) {
+func (m *maker) ShouldProvision(_ context.Context, claim *v1.PersistentVolumeClaim) bool {
+	return m.unwanted == nil || !m.unwanted(claim)
+}
+
+func (m *maker) Begun(_ context.Context, later func(*v1.PersistentVolumeClaim)) ([]*v1.PersistentVolumeClaim, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.later = later
 	return m.begun, nil
 }
 
@@ -86,6 +99,27 @@ func (m *maker) Settle(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.settled = append(m.settled, uid)
+}
+
+// mends lets every call succeed from now on.
+func (m *maker) mends() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.provision, m.remove = nil, nil
+}
+
+// asked are the calls of Provision so far.
+func (m *maker) asked() []VolumeOptions {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.provided)
+}
+
+// settledOf is for which claims Settle was called.
+func (m *maker) settledOf() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.settled)
 }
 
 func (m *maker) calls() (provisioned, removed int) {
@@ -108,9 +142,13 @@ func (p plain) Delete(pv *v1.PersistentVolume) error { return p.m.Delete(pv) }
 type world struct {
 	t      *testing.T
 	client *fake.Clientset
+	api    *api
 	maker  *maker
 	ctrl   *ProvisionController
 	events *record.FakeRecorder
+	// stop ends the controller; ended is closed when it has.
+	stop  func()
+	ended chan struct{}
 }
 
 // setup is what a test changes of a world.
@@ -119,16 +157,23 @@ type setup struct {
 	server      string
 	threshold   int
 	options     []Option
-	seedOnly    bool // the provisioner has the seed's two methods
+	seedOnly    bool                     // the provisioner has the seed's two methods
+	wrap        func(*maker) Provisioner // the provisioner is more than the maker
 	maker       *maker
 	before      func(*fake.Clientset)
 	exponential bool
+	noResync    bool
+	giveUp      bool // failedRetryThreshold is 0
 }
 
 // newWorld makes a world and runs it for the rest of the bubble.
 func newWorld(t *testing.T, s setup) *world {
 	t.Helper()
-	w := &world{t: t, client: fake.NewClientset(s.objects...), maker: s.maker, events: record.NewFakeRecorder(10000)}
+	w := &world{t: t, client: fake.NewClientset(), maker: s.maker, events: record.NewFakeRecorder(10000), ended: make(chan struct{})}
+	w.api = newAPI(t, w.client)
+	for _, obj := range s.objects {
+		w.api.add(obj)
+	}
 	if w.maker == nil {
 		w.maker = &maker{}
 	}
@@ -138,23 +183,31 @@ func newWorld(t *testing.T, s setup) *world {
 	if s.server == "" {
 		s.server = server
 	}
-	if s.threshold == 0 {
+	if s.threshold == 0 && !s.giveUp {
 		s.threshold = threshold
 	}
 	var provisioner Provisioner = w.maker
 	if s.seedOnly {
 		provisioner = plain{w.maker}
 	}
+	if s.wrap != nil {
+		provisioner = s.wrap(w.maker)
+	}
 	options := append([]Option{WithEventRecorder(w.events)}, s.options...)
-	w.ctrl = NewProvisionController(w.client, resync, ourName, provisioner, s.server, s.exponential, s.threshold, options...)
-	stop, ended := make(chan struct{}), make(chan struct{})
+	period := resync
+	if s.noResync {
+		period = 0
+	}
+	w.ctrl = NewProvisionController(w.client, period, ourName, provisioner, s.server, s.exponential, s.threshold, options...)
+	stop := make(chan struct{})
+	w.stop = sync.OnceFunc(func() { close(stop) })
 	go func() {
-		defer close(ended)
+		defer close(w.ended)
 		w.ctrl.Run(stop)
 	}()
 	t.Cleanup(func() {
-		close(stop)
-		<-ended
+		w.stop()
+		<-w.ended
 	})
 	return w
 }

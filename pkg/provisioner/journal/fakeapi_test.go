@@ -78,8 +78,11 @@ func (a *api) write(cm *v1.ConfigMap, create bool) (*v1.ConfigMap, error) {
 		}
 	}
 	stored, err := a.store(cm, create)
-	if err == nil && a.after != nil {
-		err = a.after(stored)
+	a.mu.Lock()
+	after := a.after
+	a.mu.Unlock()
+	if err == nil && after != nil {
+		err = after(stored)
 	}
 	return stored, err
 }

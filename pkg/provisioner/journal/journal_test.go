@@ -358,10 +358,12 @@ func TestNothingAcknowledgedIsEverLost(t *testing.T) {
 				}
 			case "lose":
 				var once sync.Once
+				a.mu.Lock()
 				a.after = func(*v1.ConfigMap) (err error) {
 					once.Do(func() { err = apierrors.NewConflict(v1.Resource("configmaps"), "", nil) })
 					return err
 				}
+				a.mu.Unlock()
 			}
 		}
 		must(t, stop())

@@ -20,6 +20,10 @@ func (j *Journal) Run(ctx context.Context) error {
 	select {
 	case <-j.opened:
 	case <-ctx.Done():
+	}
+	select {
+	case <-j.opened:
+	default:
 		j.close(errClosed)
 		return nil
 	}

@@ -1,0 +1,172 @@
+package provisioner
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestResume: what an earlier process has begun is brought to its end, whatever
+// became of its claim meanwhile.
+func TestResume(t *testing.T) {
+	mine := claim("claim-1", "uid-1-1", "class-1", ourName)
+	class := storageClass("class-1", ourName, withPolicy(retain))
+	boundTo := func(name string) *v1.PersistentVolumeClaim {
+		c := mine.DeepCopy()
+		c.Spec.VolumeName = name
+		return c
+	}
+	for name, c := range map[string]struct {
+		objects []runtime.Object
+		// calls of Provision there are to be, the last of which says that the claim
+		// has gone, and the policy of what is saved, if there is something.
+		calls     int
+		abandoned bool
+		policy    v1.PersistentVolumeReclaimPolicy
+	}{
+		"claim as it was":                            {objects: []runtime.Object{class, mine}, calls: 1, policy: retain},
+		"claim gone":                                 {objects: []runtime.Object{class}, calls: 1, abandoned: true, policy: del},
+		"claim and class gone":                       {calls: 1, abandoned: true, policy: del},
+		"class gone":                                 {objects: []runtime.Object{mine}, calls: 1, policy: del},
+		"another claim of its name":                  {objects: []runtime.Object{class, claim("claim-1", "other", "", "")}, calls: 1, abandoned: true, policy: del},
+		"bound to another volume":                    {objects: []runtime.Object{class, boundTo("other")}, calls: 1, abandoned: true, policy: del},
+		"saved already":                              {objects: []runtime.Object{class, mine, pv(savedName, v1.VolumeAvailable, retain, ourName, claimed("uid-1-1"))}, policy: retain},
+		"saved already, and claim gone":              {objects: []runtime.Object{class, pv(savedName, v1.VolumeAvailable, retain, ourName, claimed("uid-1-1"))}, policy: retain},
+		"saved and bound already":                    {objects: []runtime.Object{class, boundTo(savedName), pv(savedName, v1.VolumeBound, retain, ourName, claimed("uid-1-1"))}, policy: retain},
+		"bound to it, and its PersistentVolume lost": {objects: []runtime.Object{class, boundTo(savedName)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, setup{objects: c.objects, maker: &maker{begun: []*v1.PersistentVolumeClaim{mine.DeepCopy()}}, noResync: true})
+				w.rest(5)
+				asked := w.maker.asked()
+				if len(asked) != c.calls || c.calls > 0 && asked[len(asked)-1].Abandoned != c.abandoned {
+					t.Errorf("calls of Provision: %+v, want %d", asked, c.calls)
+				}
+				if got := w.maker.settledOf(); !slices.Equal(got, []types.UID{"uid-1-1"}) || len(w.inProgress()) != 0 {
+					t.Errorf("settled %v, in progress %v", got, w.inProgress())
+				}
+				var policy v1.PersistentVolumeReclaimPolicy
+				if v := w.pvs()[savedName]; v != nil {
+					policy = v.Spec.PersistentVolumeReclaimPolicy
+				}
+				if policy != c.policy {
+					t.Errorf("saved with policy %q, want %q", policy, c.policy)
+				}
+				if _, removed := w.maker.calls(); removed != 0 {
+					t.Errorf("%d volumes deleted", removed)
+				}
+			})
+		})
+	}
+}
+
+// TestResumeOfAClaimThatIsNotOursAnyMore: it may have been begun all the same.
+func TestResumeOfAClaimThatIsNotOursAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := claim("claim-1", "uid-1-1", "class-1", ourName)
+		now := mine.DeepCopy()
+		now.Annotations[annotationBetaStorageProvisioner] = otherName
+		w := newWorld(t, setup{objects: []runtime.Object{storageClass("class-1", ourName), now}, maker: &maker{begun: []*v1.PersistentVolumeClaim{mine}}})
+		w.rest(3)
+		if made, _ := w.maker.calls(); made != 1 || len(w.pvs()) != 1 {
+			t.Errorf("%d calls, %d saved", made, len(w.pvs()))
+		}
+	})
+}
+
+// TestFoundLater: records that show up after the start are taken up too, and do
+// not set back what has come further.
+func TestFoundLater(t *testing.T) {
+	t.Run("of a claim that has gone", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, setup{noResync: true})
+			w.rest(1)
+			w.maker.later(claim("claim-1", "uid-1-1", "class-1", ourName))
+			w.rest(1)
+			if v := w.pvs()[savedName]; v == nil || v.Spec.PersistentVolumeReclaimPolicy != del {
+				t.Errorf("saved: %+v", v)
+			}
+			if len(w.maker.settledOf()) != 1 {
+				t.Errorf("settled: %v", w.maker.settledOf())
+			}
+			w.api.release(savedName)
+			w.rest(1)
+			nothingRemembered(t, w)
+		})
+	})
+	t.Run("of a claim whose volume is made and cannot be saved", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, setup{objects: oneClaim(), noResync: true, before: failing("create", "persistentvolumes", 0)})
+			w.rest(1)
+			w.maker.later(claim("claim-1", "uid-1-1", "class-1", ourName))
+			w.rest(1)
+			if made, _ := w.maker.calls(); made != 1 {
+				t.Errorf("%d volumes made, want the one that is known", made)
+			}
+		})
+	})
+	t.Run("of a claim that is saved", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, setup{objects: oneClaim(), noResync: true})
+			w.rest(1)
+			w.maker.later(claim("claim-1", "uid-1-1", "class-1", ourName))
+			w.rest(1)
+			if made, _ := w.maker.calls(); made != 1 || len(w.maker.settledOf()) != 2 {
+				t.Errorf("%d volumes made, settled %v", made, w.maker.settledOf())
+			}
+		})
+	})
+}
+
+// unread is a provisioner whose records cannot be read at first.
+type unread struct {
+	*maker
+	mu    sync.Mutex
+	times int
+}
+
+func (u *unread) Begun(ctx context.Context, later func(*v1.PersistentVolumeClaim)) ([]*v1.PersistentVolumeClaim, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.times > 0 {
+		u.times--
+		return nil, errFake
+	}
+	return u.maker.Begun(ctx, later)
+}
+
+// TestRecordsCannotBeRead: nothing is provisioned until they can, and the end of
+// the process is not kept waiting.
+func TestRecordsCannotBeRead(t *testing.T) {
+	for name, times := range map[string]int{"for a while": 3, "ever": 1 << 30} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, setup{objects: oneClaim(), wrap: func(m *maker) Provisioner { return &unread{maker: m, times: times} }})
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if made, _ := w.maker.calls(); made != 0 {
+					t.Error("provisioned without the records")
+				}
+				w.rest(10)
+				if made, _ := w.maker.calls(); (made == 1) != (times == 3) {
+					t.Errorf("%d volumes made", made)
+				}
+				w.ctrl.Drain()
+				w.rest(1)
+				select {
+				case <-w.ended:
+				default:
+					t.Error("Run has not ended")
+				}
+			})
+		})
+	}
+}
