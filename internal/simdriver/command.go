@@ -106,11 +106,12 @@ func serveCommand(role string) *cobra.Command {
 	if role == "node" {
 		flags.StringVar(&cfg.NodeID, "node-id", "", "the ID of this node (required)")
 		flags.StringToStringVar(&topology, "topology", nil, "where the node is, key=value,...; the controller needs --topology then")
+		flags.BoolVar(&cfg.LocalController, "controller", false, "serve the Controller service too, for volumes of this node alone; needs --topology")
 	} else {
 		flags.BoolVar(&cfg.Topology, "topology", false, "volumes are accessible from segments: CreateVolume takes accessibility_requirements")
-		flags.Int64Var(&cfg.Capacity, "capacity", 0, "bytes of storage in each segment, which GetCapacity tells; 0 is no limit, and no GetCapacity")
-		flags.Int64Var(&cfg.MaximumVolumeSize, "max-volume-size", 0, "the size of the largest volume in bytes; 0 is no bound")
 	}
+	flags.Int64Var(&cfg.Capacity, "capacity", 0, "bytes of storage in each segment, for a node in its own, which GetCapacity tells; 0 is no limit, and no GetCapacity")
+	flags.Int64Var(&cfg.MaximumVolumeSize, "max-volume-size", 0, "the size of the largest volume in bytes; 0 is no bound")
 	return command
 }
 

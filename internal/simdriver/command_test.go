@@ -61,6 +61,8 @@ func TestBadInput(t *testing.T) {
 		{"--node-id", 2, []string{"node", "--state-dir", state, "--endpoint", good}},
 		{"--node-id", 2, []string{"node", "--state-dir", state, "--endpoint", good, "--node-id", "../x"}},
 		{"--topology", 2, []string{"node", "--state-dir", state, "--endpoint", good, "--node-id", "n", "--topology", "zone="}},
+		{"needs --topology", 2, []string{"node", "--state-dir", state, "--endpoint", good, "--node-id", "n", "--controller"}},
+		{"need --controller", 2, []string{"node", "--state-dir", state, "--endpoint", good, "--node-id", "n", "--capacity", "5"}},
 		{"invalid argument", 2, []string{"node", "--state-dir", state, "--endpoint", good, "--node-id", "n", "--topology", "zone"}},
 		{"--capacity", 2, []string{"controller", "--state-dir", state, "--endpoint", good, "--capacity", "-1"}},
 		{"is no socket", 1, []string{"controller", "--state-dir", state, "--endpoint", "unix://" + file}},

@@ -97,5 +97,11 @@ func checkProvisioning(cfg *Config, topology map[string]string) error {
 	if cfg.Capacity < 0 || cfg.MaximumVolumeSize < 0 {
 		return errors.New("--capacity and --max-volume-size must not be negative")
 	}
+	if cfg.NodeID != "" && !cfg.LocalController && (cfg.Capacity > 0 || cfg.MaximumVolumeSize > 0) {
+		return errors.New("--capacity and --max-volume-size are the controller's: they need --controller on a node")
+	}
+	if cfg.LocalController && len(topology) == 0 {
+		return errors.New("--controller is for where the node is: it needs --topology")
+	}
 	return nil
 }

@@ -57,8 +57,11 @@ type Config struct {
 	// those of a node.
 	Topology     bool
 	NodeTopology state.Segments
+	// LocalController makes a node's process serve the controller service too, for
+	// volumes at NodeTopology alone.
+	LocalController bool
 	// Capacity in bytes of each segment, and of the largest volume, for the
-	// controller; 0 is no limit. Without Capacity it does not tell how much room
+	// controller, or for the node with LocalController; 0 is no limit. Without Capacity it does not tell how much room
 	// there is.
 	Capacity, MaximumVolumeSize int64
 	// Clock is for delays and the ledger; nil is the real one.
@@ -97,6 +100,9 @@ func New(cfg Config) (*Driver, error) {
 	if !driverName.MatchString(cfg.Name) {
 		return nil, fmt.Errorf("driver name %q is not allowed: letters, digits, dashes and dots, at most 63", cfg.Name)
 	}
+	if cfg.LocalController && (cfg.NodeID == "" || len(cfg.NodeTopology) == 0) {
+		return nil, errors.New("a controller service beside the node's is for where the node is: its topology is missing")
+	}
 	store, err := state.New(state.Config{Dir: cfg.StateDir, Clock: cfg.Clock})
 	if err != nil {
 		return nil, err
@@ -124,16 +130,17 @@ func New(cfg Config) (*Driver, error) {
 func (d *Driver) services() (func(*grpc.Server), []string, error) {
 	id := identity.New(d.cfg.Name, d.cfg.Topology || len(d.cfg.NodeTopology) > 0)
 	described := []grpc.ServiceDesc{csi.Identity_ServiceDesc}
-	var register func(*grpc.Server)
-	if d.cfg.NodeID == "" {
-		service, err := controller.New(controller.Config{Store: d.store, Health: d.cfg.Health,
-			Topology: d.cfg.Topology, Capacity: d.cfg.Capacity > 0, Misbehave: &d.wrong})
+	register := []func(*grpc.Server){func(s *grpc.Server) { csi.RegisterIdentityServer(s, id) }}
+	if d.cfg.NodeID == "" || d.cfg.LocalController {
+		service, err := controller.New(controller.Config{Store: d.store, Health: d.cfg.Health, At: d.cfg.NodeTopology,
+			Topology: d.cfg.Topology || d.cfg.LocalController, Capacity: d.cfg.Capacity > 0, Misbehave: &d.wrong})
 		if err != nil {
 			return nil, nil, err
 		}
 		described = append(described, csi.Controller_ServiceDesc)
-		register = func(s *grpc.Server) { csi.RegisterControllerServer(s, service) }
-	} else {
+		register = append(register, func(s *grpc.Server) { csi.RegisterControllerServer(s, service) })
+	}
+	if d.cfg.NodeID != "" {
 		service, err := node.New(node.Config{Store: d.store, NodeID: d.cfg.NodeID, Health: d.cfg.Health,
 			Topology: d.cfg.NodeTopology, Mount: d.cfg.Mount})
 		if err != nil {
@@ -141,7 +148,7 @@ func (d *Driver) services() (func(*grpc.Server), []string, error) {
 		}
 		d.node = service
 		described = append(described, csi.Node_ServiceDesc)
-		register = func(s *grpc.Server) { csi.RegisterNodeServer(s, service) }
+		register = append(register, func(s *grpc.Server) { csi.RegisterNodeServer(s, service) })
 	}
 	var methods []string
 	for _, service := range described {
@@ -149,7 +156,11 @@ func (d *Driver) services() (func(*grpc.Server), []string, error) {
 			methods = append(methods, method.MethodName)
 		}
 	}
-	return func(s *grpc.Server) { csi.RegisterIdentityServer(s, id); register(s) }, methods, nil
+	return func(s *grpc.Server) {
+		for _, f := range register {
+			f(s)
+		}
+	}, methods, nil
 }
 
 // dropper comes before the server that it drops the socket of.
@@ -169,9 +180,9 @@ func (d *Driver) info() control.Info {
 }
 
 // limit makes the controller's limit of capacity stand, in the place of an
-// earlier one. Those of single segments stay.
+// earlier one. Those of single segments stay; that of a node is one.
 func (d *Driver) limit(ctx context.Context) error {
-	var limit state.Limit
+	limit := state.Limit{Segments: d.cfg.NodeTopology}
 	if d.cfg.Capacity > 0 {
 		limit.Bytes = &d.cfg.Capacity
 	}

@@ -2,6 +2,7 @@ package csiclient
 
 import (
 	"context"
+	"maps"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 )
@@ -58,4 +59,27 @@ func (c *Client) GetCapacity(ctx context.Context, req *csi.GetCapacityRequest) (
 	}
 	defer s.release()
 	return s.controller.GetCapacity(ctx, req)
+}
+
+// NodeInfo is who and where a node is, as its own driver says.
+type NodeInfo struct {
+	// ID is the driver's name of the node, not that of the Node object.
+	ID string
+	// Segments are the labels of where it is; empty: the driver does not say.
+	Segments map[string]string
+}
+
+// NodeInfo calls NodeGetInfo, which changes nothing. Only the socket of a node's
+// driver has it: the code of another is UNIMPLEMENTED. Errors are *CallError.
+func (c *Client) NodeInfo(ctx context.Context) (NodeInfo, error) {
+	s, err := c.acquire("NodeGetInfo")
+	if err != nil {
+		return NodeInfo{}, err
+	}
+	defer s.release()
+	reply, err := s.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+	if err != nil {
+		return NodeInfo{}, err
+	}
+	return NodeInfo{ID: reply.GetNodeId(), Segments: maps.Clone(reply.GetAccessibleTopology().GetSegments())}, nil
 }

@@ -33,6 +33,7 @@ type session struct {
 	conn       *grpc.ClientConn
 	identity   csi.IdentityClient
 	controller csi.ControllerClient
+	node       csi.NodeClient
 	dialer     *onceDialer
 	// socket is the file that was dialled. If the path leads to another one
 	// later, a newer driver listens there.
@@ -107,6 +108,7 @@ func (c *Client) newSession(socket os.FileInfo) (*session, error) {
 		conn:       conn,
 		identity:   csi.NewIdentityClient(conn),
 		controller: csi.NewControllerClient(conn),
+		node:       csi.NewNodeClient(conn),
 		dialer:     dialer,
 		socket:     socket,
 	}, nil

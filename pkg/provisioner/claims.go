@@ -110,8 +110,8 @@ func (ctrl *ProvisionController) wanted(ctx context.Context, claim *v1.Persisten
 	if !ctrl.rules.addressed(claim) || claim.DeletionTimestamp != nil {
 		return nil, nil
 	}
-	if q, ok := ctrl.provisioner.(Qualifier); ok && !q.ShouldProvision(ctx, claim) {
-		return nil, nil
+	if mine, err := ctrl.mine(ctx, claim); err != nil || !mine {
+		return nil, err
 	}
 	if times, failed := ctrl.ops.failedTimes(claim.UID); failed && !ctrl.retryForever && times >= ctrl.threshold {
 		klog.FromContext(ctx).V(2).Info("A claim has failed too often and is left alone", "failures", times)
@@ -133,6 +133,23 @@ func (ctrl *ProvisionController) wanted(ctx context.Context, claim *v1.Persisten
 		return nil, &waitError{Reason: "the claim was refused, and neither it nor its class has changed", For: rest}
 	}
 	return class, nil
+}
+
+// mine reports whether a claim is not left to others. A claim that may become
+// ours waits in the queue, not in a worker.
+func (ctrl *ProvisionController) mine(ctx context.Context, claim *v1.PersistentVolumeClaim) (bool, error) {
+	switch q := ctrl.provisioner.(type) {
+	case Sharer:
+		mine, again, err := q.Share(ctx, claim)
+		if err == nil && !mine && again > 0 {
+			err = &waitError{Reason: "the claim may become ours", For: again}
+		}
+		return mine, err
+	case Qualifier:
+		return q.ShouldProvision(ctx, claim), nil
+	default:
+		return true, nil
+	}
 }
 
 // class reads the class of a claim.

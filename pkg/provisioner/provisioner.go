@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -39,6 +40,23 @@ type BlockProvisioner interface {
 // Qualifier can leave claims to others.
 type Qualifier interface {
 	ShouldProvision(ctx context.Context, claim *v1.PersistentVolumeClaim) bool
+}
+
+// Sharer shares the claims with other processes, one on each node. It is asked in
+// place of Qualifier.
+type Sharer interface {
+	// Share reports whether the claim is this process's to provision. If it is
+	// not, it is asked again when the claim or its class changes, and, where again
+	// is positive, after that time at the latest. It may be asked earlier. An error
+	// is logged, not told to the claim, and asked about again after a pause.
+	Share(ctx context.Context, claim *v1.PersistentVolumeClaim) (mine bool, again time.Duration, err error)
+}
+
+// DeletionGuard can leave PersistentVolumes to others. What it leaves is not
+// touched at all: neither deleted nor given a finalizer. It goes by what does not
+// change of a PersistentVolume.
+type DeletionGuard interface {
+	ShouldDelete(ctx context.Context, pv *v1.PersistentVolume) bool
 }
 
 // DurableProvisioner remembers across restarts which volumes it has begun.

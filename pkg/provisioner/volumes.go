@@ -21,6 +21,9 @@ func (ctrl *ProvisionController) syncVolume(ctx context.Context, name string) er
 		return err
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("persistentVolume", name))
+	if guard, ok := ctrl.provisioner.(DeletionGuard); ok && !guard.ShouldDelete(ctx, pv) {
+		return nil
+	}
 	if ctrl.rules.shouldDelete(pv) {
 		return ctrl.deleteVolume(ctx, pv)
 	}

@@ -58,7 +58,7 @@ func (n *Node) start(ctx context.Context) (err error) {
 	if at := r.cfg.Topology[n.Name]; len(at) > 0 {
 		args = append(args, "--topology="+state.Segments(at).String())
 	}
-	if n.driver, err = r.start(ctx, n.Name+"-driver", "simdriver", "Serving", args...); err != nil {
+	if n.driver, err = r.start(ctx, n.Name+"-driver", "simdriver", "Serving", append(args, r.cfg.NodeDriverArgs...)...); err != nil {
 		return err
 	}
 	if n.Driver, err = simctl.Dial(n.path("-driver.sock")); err != nil {

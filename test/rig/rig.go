@@ -55,6 +55,8 @@ type Config struct {
 	Topology map[string]map[string]string
 	// DriverArgs are added to the flags of the driver's controller.
 	DriverArgs []string
+	// NodeDriverArgs are added to the flags of the driver on each node.
+	NodeDriverArgs []string
 	// Health is the driver's dialect: none, legacy, or v1.13 when empty.
 	Health string
 	// AuditLog is a file for every request to the API server; empty: none.

@@ -49,19 +49,26 @@ func (r *Rig) startSidecars(ctx context.Context) error {
 // StartSidecar starts one more replica, as the chart's Deployment would: its
 // flags, its ServiceAccount's token.
 func (r *Rig) StartSidecar(ctx context.Context, extra ...string) (*Sidecar, error) {
-	return r.startReplica(ctx, "ha-sidecar", "/readyz", r.chart.args, append(append([]string{}, r.cfg.SidecarArgs...), extra...))
+	return r.startReplica(ctx, "ha-sidecar", "/readyz", nil, r.chart.args, append(append([]string{}, r.cfg.SidecarArgs...), extra...))
+}
+
+// StartSidecarOn starts a replica as a DaemonSet would on the node: beside the
+// driver there, with the node's name in the environment.
+func (r *Rig) StartSidecarOn(ctx context.Context, n *Node, extra ...string) (*Sidecar, error) {
+	args := append(append([]string{}, r.cfg.SidecarArgs...), "--csi-address="+n.path("-csi.sock"))
+	return r.startReplica(ctx, "ha-sidecar", "/readyz", []string{"NODE_NAME=" + n.Name}, r.chart.args, append(args, extra...))
 }
 
 // StartOther starts another sidecar of bin/ in the place of ha-sidecar: beside
 // the same driver, with the same ServiceAccount's token. It is ready when it
 // answers the path of its HTTP endpoint.
 func (r *Rig) StartOther(ctx context.Context, program, readyPath string, args ...string) (*Sidecar, error) {
-	return r.startReplica(ctx, program, readyPath, nil, args)
+	return r.startReplica(ctx, program, readyPath, nil, nil, args)
 }
 
 // startReplica starts a program with the chart's flags, those that depend on the
 // rig, and the caller's; the last of a flag counts.
-func (r *Rig) startReplica(ctx context.Context, program, readyPath string, charts, callers []string) (*Sidecar, error) {
+func (r *Rig) startReplica(ctx context.Context, program, readyPath string, env, charts, callers []string) (*Sidecar, error) {
 	kubeconfig, err := r.SidecarKubeconfig(ctx)
 	if err != nil {
 		return nil, err
@@ -75,7 +82,7 @@ func (r *Rig) startReplica(ctx context.Context, program, readyPath string, chart
 	args = append(args, "--csi-address="+r.driverSocket(), "--http-endpoint="+endpoint, "--kubeconfig="+kubeconfig)
 	args = append(args, callers...)
 	name := fmt.Sprintf("%s-%d", program, len(r.Sidecars)+1)
-	p, err := r.startWithEnv(ctx, name, program, "", []string{"POD_NAMESPACE=" + SidecarNamespace}, args...)
+	p, err := r.startWithEnv(ctx, name, program, "", append([]string{"POD_NAMESPACE=" + SidecarNamespace}, env...), args...)
 	if err != nil {
 		return nil, err
 	}

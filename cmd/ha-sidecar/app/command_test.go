@@ -63,6 +63,11 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{[]string{"--volume-name-prefix=PVC_"}, []string{"--volume-name-prefix=PVC_", "name of a PersistentVolume"}},
 		{[]string{"--volume-name-uuid-length=0"}, []string{"--volume-name-uuid-length=0", "8 to 32"}},
 		{[]string{"--volume-name-uuid-length=33"}, []string{"--volume-name-uuid-length=33", "8 to 32"}},
+		{[]string{"--node-deployment-base-delay=0"}, []string{"--node-deployment-base-delay=0s", "positive"}},
+		{[]string{"--node-deployment-base-delay=2m"}, []string{"--node-deployment-base-delay=2m0s", "--node-deployment-max-delay=1m0s"}},
+		{[]string{"--node-deployment", "--leader-election"}, []string{"--leader-election with --node-deployment", "only one"}},
+		{append(enforce, "--node-deployment"), []string{"--failover-mode=enforce with --node-deployment", "one ha-sidecar for the cluster"}},
+		{[]string{"--node-deployment", "--controllers=attacher"}, []string{"--controllers", "the provisioner alone"}},
 		{[]string{"--health-interval=0"}, []string{"--health-interval=0s", "positive"}},
 		{[]string{"--health-confirmations=0"}, []string{"--health-confirmations=0", "positive"}},
 		{[]string{"--health-confirm-after=0"}, []string{"--health-confirm-after=0s", "positive"}},
@@ -197,7 +202,7 @@ default-fstype= detach-orphans=false drain-timeout=20s enable-capacity=false evi
 health-confirm-after=10s health-confirmations=3 health-interval=30s hold-off=15s http-endpoint= immediate-topology=true
 kube-api-burst=0 kube-api-capacity-burst=0 kube-api-capacity-qps=0 kube-api-qps=0 kubeconfig= leader-election=true leader-election-labels=[]
 leader-election-lease-duration=15s leader-election-namespace= leader-election-renew-deadline=10s leader-election-retry-period=2s
-lease-grace=20s legacy-abnormal=report manual-detach-delay=0s max-entries=0 max-failing-nodes=20% max-grpc-log-length=-1 metrics-address= metrics-path=/metrics moves-per-minute=120 override-pdb=false
+lease-grace=20s legacy-abnormal=report manual-detach-delay=0s max-entries=0 max-failing-nodes=20% max-grpc-log-length=-1 metrics-address= metrics-path=/metrics moves-per-minute=120 node-deployment=false node-deployment-base-delay=20s node-deployment-immediate-binding=true node-deployment-max-delay=1m0s override-pdb=false
 prevent-volume-mode-conversion=true provisioner-default-fstype= provisioner-retry-interval-max=0s provisioner-retry-interval-start=0s provisioner-timeout=0s provisioner-worker-threads=0
 reconcile-sync=1m0s resync=10m0s retry-interval-max=5m0s retry-interval-start=1s snapshot-orphan-sweep-interval=5m0s storm-cooldown=5m0s strict-topology=false suspect-for=10m0s timeout=15s
 volume-name-prefix=pvc volume-name-uuid-length=-1 worker-threads=10

@@ -51,17 +51,9 @@ func controllerNames() string { return strings.Join(known, ", ") }
 // enabledControllers resolves --controllers as kube-controller-manager does: a
 // name, "-name", and "*" for all that are not taken out.
 func enabledControllers(selection []string) ([]string, error) {
-	var enabled []string
-	for _, s := range selection {
-		if name := strings.TrimPrefix(s, "-"); s != "*" && !slices.Contains(known, name) {
-			return nil, fmt.Errorf("--controllers: no controller %q; there are %s", name, controllerNames())
-		}
-	}
-	for _, name := range known {
-		on := slices.Contains(selection, "*") || slices.Contains(selection, name)
-		if on && !slices.Contains(selection, "-"+name) {
-			enabled = append(enabled, name)
-		}
+	enabled, err := selected(selection)
+	if err != nil {
+		return nil, err
 	}
 	if len(enabled) == 0 {
 		return nil, fmt.Errorf("--controllers=%s runs nothing; there are %s", strings.Join(selection, ","), controllerNames())
@@ -70,6 +62,23 @@ func enabledControllers(selection []string) ([]string, error) {
 		return nil, errors.New("--controllers: failover needs health, which gives it its verdicts")
 	}
 	return enabled, nil
+}
+
+// selected are the controllers that --controllers names, whether they can run
+// together or not.
+func selected(selection []string) (names []string, err error) {
+	for _, s := range selection {
+		if name := strings.TrimPrefix(s, "-"); s != "*" && !slices.Contains(known, name) {
+			return nil, fmt.Errorf("--controllers: no controller %q; there are %s", name, controllerNames())
+		}
+	}
+	for _, name := range known {
+		on := slices.Contains(selection, "*") || slices.Contains(selection, name)
+		if on && !slices.Contains(selection, "-"+name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // deps is what controllers are made from.
@@ -83,6 +92,8 @@ type deps struct {
 	registry metrics.KubeRegistry
 	leader   hacontroller.LeaderElector
 	tracer   trace.Tracer
+	// node is the one that is provisioned for; nil: the whole cluster.
+	node *node
 	// namespace is where our own objects are.
 	namespace string
 	// started is when the process began.

@@ -28,6 +28,7 @@ type Options struct {
 	RetryIntervalMax   time.Duration
 	Attacher           AttacherOptions
 	Provisioner        ProvisionerOptions
+	NodeDeployment     NodeDeploymentOptions
 	Capacity           CapacityOptions
 
 	Health   HealthOptions
@@ -110,7 +111,8 @@ func NewOptions() *Options {
 		Leader: LeaderOptions{
 			Enabled: true, LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		},
-		Provisioner: defaultProvisionerOptions(), Capacity: defaultCapacityOptions(),
+		NodeDeployment: defaultNodeDeploymentOptions(),
+		Provisioner:    defaultProvisionerOptions(), Capacity: defaultCapacityOptions(),
 		MetricsPath: "/metrics", DrainTimeout: 20 * time.Second,
 		Logs:  logs.NewOptions(),
 		given: func(string) bool { return false },
@@ -135,6 +137,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long calls to the driver under way may take to end on SIGTERM; give the Pod 10s more")
 	o.addAttacherFlags(fs)
 	o.addProvisionerFlags(fs)
+	o.addNodeDeploymentFlags(fs)
 	o.addCapacityFlags(fs)
 	o.given = fs.Changed
 	o.addHealthFlags(fs)

@@ -19,7 +19,6 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/csiprovisioner"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/journal"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/source"
-	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/topology"
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
@@ -91,18 +90,14 @@ func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
 	o := &d.opts.Provisioner
 	timeout := d.opts.provisionerTimeout()
 	parts := &csiParts{}
-	var err error
-	if parts.journal, err = journal.New(journal.Config{
-		Client: d.clients.Work, Namespace: d.namespace, Name: journalName(d.driver.Name()), Timeout: timeout,
-		Found: func(ctx context.Context, records map[string]string) { parts.Found(ctx, records) },
-	}); err != nil {
+	local, err := newLocality(d, parts)
+	if err != nil {
 		return nil, err
 	}
-	places, err := topology.New(topology.Config{
-		DriverName: d.driver.Name(), Strict: o.StrictTopology, Immediate: o.ImmediateTopology,
-		Nodes: d.shared.Core().V1().Nodes().Lister(), CSINodes: d.shared.Storage().V1().CSINodes().Lister(),
-	})
-	if err != nil {
+	if parts.journal, err = journal.New(journal.Config{
+		Client: d.clients.Work, Namespace: d.namespace, Name: local.journal, Timeout: timeout,
+		Found: func(ctx context.Context, records map[string]string) { parts.Found(ctx, records) },
+	}); err != nil {
 		return nil, err
 	}
 	can := func(t csi.ControllerServiceCapability_RPC_Type) func() bool {
@@ -126,11 +121,7 @@ func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
 		return nil, err
 	}
 	parts.beside = append(parts.beside, protection.Run)
-	segments, err := placesOf(d, places)
-	if err != nil {
-		return nil, err
-	}
-	if parts.capacity, err = newCapacity(ctx, d, segments, capacity.ManagedByCentral); err != nil {
+	if parts.capacity, err = newCapacity(ctx, d, local.segments, local.managedBy); err != nil {
 		return nil, err
 	}
 	if parts.capacity != nil {
@@ -140,10 +131,10 @@ func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
 		DriverName: d.driver.Name(), Driver: guarded{d.driver, d.leader}, Client: d.clients.Work, Recorder: d.recorder,
 		Capabilities: func() csiprovisioner.Capabilities { return d.opts.provisionCapabilities(d.driver.Capabilities()) },
 		Classes:      d.shared.Storage().V1().StorageClasses().Lister(), Volumes: d.shared.Core().V1().PersistentVolumes().Lister(),
-		Journal: parts.journal, Topology: places, Sources: sources, Protection: protection,
+		Journal: parts.journal, Topology: local.requirements, Sources: sources, Protection: protection,
 		Timeout: timeout, DefaultFSType: pick(o.DefaultFSType, d.opts.Attacher.DefaultFSType),
 		ExtraCreateMetadata: o.ExtraCreateMetadata, PublishReadOnly: o.ControllerPublishReadOnly,
-		Identity: identity(d),
+		Identity: identity(d), Share: local.share, Mine: local.mine,
 	})
 	return parts, err
 }

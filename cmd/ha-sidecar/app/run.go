@@ -34,13 +34,17 @@ import (
 // outlast the drain, Run returns an error and the leases are not released: the
 // next leader waits until they run out. A lost lease breaks everything off.
 func Run(ctx context.Context, opts *Options) error {
-	enabled, err := enabledControllers(opts.Controllers)
+	enabled, err := opts.enabled()
 	if err != nil {
 		return &UsageError{err}
 	}
+	node, err := opts.ownNode()
+	if err != nil {
+		return err
+	}
 	klog.FromContext(ctx).Info("Starts", "version", version.Get().Version, "controllers", enabled,
 		"failoverMode", opts.Failover.Mode, "fence", opts.Failover.Fence)
-	p := &process{opts: opts, enabled: enabled, registry: metrics.NewKubeRegistry(), elect: &election{}, started: time.Now()}
+	p := &process{opts: opts, enabled: enabled, registry: metrics.NewKubeRegistry(), elect: &election{}, started: time.Now(), node: node}
 	p.debug.elect = p.elect
 	p.csiMetrics = csimetrics.NewCSIMetricsManagerWithOptions("", csimetrics.WithSubsystem(csimetrics.SubsystemSidecar),
 		csimetrics.WithProcessStartTime(false), csimetrics.WithCustomRegistry(p.registry))
@@ -78,6 +82,8 @@ type process struct {
 	debug      debug
 	tracer     trace.Tracer
 	started    time.Time
+	// node is the one that is provisioned for; empty: the whole cluster.
+	node string
 	// namespace is where leases and journal are; empty: not known.
 	namespace string
 }
@@ -105,6 +111,10 @@ func (p *process) main(ctx context.Context) error {
 		return err
 	}
 	p.csiMetrics.SetDriverName(p.driver.Name())
+	node, err := p.findNode(ctx)
+	if err != nil {
+		return err
+	}
 	clients, err := kube.NewClients(ctx, kube.Config{
 		Kubeconfig: p.opts.Kubeconfig, QPS: p.opts.KubeAPIQPS, Burst: p.opts.KubeAPIBurst,
 		UserAgent:    "ha-sidecar/" + version.Get().Version,
@@ -131,7 +141,7 @@ func (p *process) main(ctx context.Context) error {
 	built, parts, err := build(ctx, deps{
 		opts: p.opts, driver: p.driver, clients: clients, shared: shared, leases: leases,
 		recorder: recorder, registry: p.registry, leader: p.elect, tracer: p.tracer,
-		namespace: p.namespace, started: p.started,
+		namespace: p.namespace, started: p.started, node: node,
 	}, p.enabled)
 	if err != nil {
 		return err
@@ -174,7 +184,7 @@ func (p *process) findNamespace() error {
 	if p.namespace == "" {
 		p.namespace = ownNamespace()
 	}
-	if p.namespace == "" && (p.opts.Leader.Enabled || slices.Contains(p.enabled, controllerProvisioner)) {
+	if p.namespace == "" && (p.opts.elects() || slices.Contains(p.enabled, controllerProvisioner)) {
 		return &UsageError{errors.New("--leader-election-namespace is needed outside a Pod: leases, and the provisioner's journal, are there")}
 	}
 	return nil
@@ -183,7 +193,7 @@ func (p *process) findNamespace() error {
 // prepareElection decides which leases are taken.
 func (p *process) prepareElection(clients *kube.Clients) error {
 	o := p.opts.Leader
-	if !o.Enabled {
+	if !p.opts.elects() {
 		p.elect.set(leader.None{})
 		return nil
 	}

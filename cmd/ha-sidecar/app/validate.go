@@ -29,7 +29,7 @@ var metricsPath = regexp.MustCompile(`^/[A-Za-z0-9/_.-]*$`)
 // Validate returns every mistake, each with the flag's name and what to do.
 func (o *Options) Validate() []error {
 	errs := o.validateCommon()
-	enabled, err := enabledControllers(o.Controllers)
+	enabled, err := o.enabled()
 	if err != nil {
 		errs = append(errs, err)
 	}
@@ -68,6 +68,7 @@ func (o *Options) validateCommon() []error {
 	}
 	errs = append(errs, o.validateAttacher()...)
 	errs = append(errs, o.validateProvisioner()...)
+	errs = append(errs, o.validateNodeDeployment()...)
 	errs = append(errs, o.validateCapacity()...)
 	errs = append(errs, o.validateUpstream()...)
 	if o.Failover.EvictGraceMax < time.Second {
@@ -128,7 +129,7 @@ func (o *Options) validateFailover(enabled []string) []error {
 	if err := o.policy("driver.example.com").Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	if o.Failover.Mode != string(failover.ModeEnforce) {
+	if o.Failover.Mode != string(failover.ModeEnforce) || o.NodeDeployment.Enabled {
 		return errs
 	}
 	if !o.Leader.Enabled {
@@ -144,7 +145,7 @@ func (o *Options) validateFailover(enabled []string) []error {
 
 func (o *Options) validateLeader() []error {
 	l := o.Leader
-	if !l.Enabled {
+	if !o.elects() {
 		return nil
 	}
 	var errs []error

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/capability"
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 )
 
 // GetCapacity tells how much room is left in a segment, or without one in all of
@@ -18,7 +19,13 @@ func (s *Server) GetCapacity(_ context.Context, request *csi.GetCapacityRequest)
 	if !s.capacity {
 		return nil, status.Error(codes.Unimplemented, "the driver runs without --capacity")
 	}
-	at := request.GetAccessibleTopology().GetSegments()
+	at := state.Segments(request.GetAccessibleTopology().GetSegments())
+	if len(s.at) > 0 {
+		if !s.at.Within(at) {
+			return &csi.GetCapacityResponse{}, nil
+		}
+		at = s.at
+	}
 	if len(at) > 0 && !s.topology {
 		return nil, status.Error(codes.InvalidArgument, "accessible_topology is given, and the driver runs without --topology")
 	}

@@ -22,6 +22,9 @@ type Config struct {
 	Topology bool
 	// Capacity says that the driver tells how much room there is.
 	Capacity bool
+	// At makes it the service of a node's own process, for volumes at these segments
+	// alone, as a driver of local disks has it; nil: for all. Topology goes with it.
+	At state.Segments
 	// Misbehave makes replies wrong; nil: they are right.
 	Misbehave *misbehave.Switch
 }
@@ -32,6 +35,7 @@ type Server struct {
 	store              *state.Store
 	health             health.Dialect
 	topology, capacity bool
+	at                 state.Segments
 	misbehave          *misbehave.Switch
 }
 
@@ -43,11 +47,14 @@ func New(cfg Config) (*Server, error) {
 	if _, err := health.Parse(string(cfg.Health)); err != nil {
 		return nil, err
 	}
+	if len(cfg.At) > 0 && !cfg.Topology {
+		return nil, errors.New("the controller service of one place needs topology")
+	}
 	if cfg.Misbehave == nil {
 		cfg.Misbehave = &misbehave.Switch{}
 	}
 	return &Server{store: cfg.Store, health: cfg.Health,
-		topology: cfg.Topology, capacity: cfg.Capacity, misbehave: cfg.Misbehave}, nil
+		topology: cfg.Topology, capacity: cfg.Capacity, at: cfg.At, misbehave: cfg.Misbehave}, nil
 }
 
 // ControllerGetCapabilities tells what there is.

@@ -38,6 +38,9 @@ func (s *Server) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 	if err != nil {
 		return nil, err
 	}
+	if requirement, err = s.here(requirement); err != nil {
+		return nil, err
+	}
 	source, err := readSource(request.GetVolumeContentSource())
 	if err != nil {
 		return nil, err

@@ -18,6 +18,11 @@ func (s *Server) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequ
 	if request.GetVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume_id is missing")
 	}
+	if there, err := s.isElsewhere(request.GetVolumeId()); err != nil {
+		return nil, failure(err)
+	} else if there {
+		return &csi.DeleteVolumeResponse{}, nil
+	}
 	if err := s.store.DeleteVolume(ctx, request.GetVolumeId()); err != nil {
 		return nil, failure(err)
 	}

@@ -126,6 +126,7 @@ func (d *Driver) Start() {
 	server := grpc.NewServer(grpc.ForceServerCodecV2(newCodec()), grpc.UnaryInterceptor(d.intercept))
 	csi.RegisterIdentityServer(server, identity{d: d})
 	csi.RegisterControllerServer(server, controller{d: d})
+	csi.RegisterNodeServer(server, csi.UnimplementedNodeServer{})
 	served := make(chan struct{})
 	d.mu.Lock()
 	d.server, d.served = server, served

@@ -95,9 +95,9 @@ type Config struct {
 	PublishReadOnly bool
 	// Identity is written into the attributes of each volume.
 	Identity string
-	// Qualifies tells whether a claim is to be provisioned by this process. Nil:
-	// all are.
-	Qualifies func(ctx context.Context, claim *v1.PersistentVolumeClaim) bool
+	// Share tells whether a claim is to be provisioned by this process, see
+	// provisioner.Sharer. Nil: all are.
+	Share func(ctx context.Context, claim *v1.PersistentVolumeClaim) (mine bool, again time.Duration, err error)
 	// Mine tells whether a volume is to be deleted by this process. Nil: all are.
 	Mine func(pv *v1.PersistentVolume) bool
 }
@@ -106,8 +106,8 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}
-	if cfg.Qualifies == nil {
-		cfg.Qualifies = func(context.Context, *v1.PersistentVolumeClaim) bool { return true }
+	if cfg.Share == nil {
+		cfg.Share = func(context.Context, *v1.PersistentVolumeClaim) (bool, time.Duration, error) { return true, 0, nil }
 	}
 	if cfg.Mine == nil {
 		cfg.Mine = func(*v1.PersistentVolume) bool { return true }

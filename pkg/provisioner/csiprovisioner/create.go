@@ -58,6 +58,10 @@ func (p *Provisioner) create(ctx context.Context, in *intent, a attempt) (*v1.Pe
 	if problem != nil {
 		return p.deleteStray(ctx, in, made, a.secrets, problem)
 	}
+	if !in.Migrated && !p.cfg.Mine(pv) {
+		// Nobody would ever delete it: it is this driver's alone.
+		return p.deleteStray(ctx, in, made, a.secrets, errors.New("the driver made the volume where this node is not"))
+	}
 	return pv, provisioner.ProvisioningFinished, nil
 }
 

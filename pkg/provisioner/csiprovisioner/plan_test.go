@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/go-cmp/cmp"
@@ -330,9 +331,12 @@ func TestClaimsOfTheInTreePluginWaitUntilTheyHaveMoved(t *testing.T) {
 		"another node's":               {map[string]string{provisioner.AnnotationStorageProvisioner: driver}, false, false},
 	} {
 		w := newWorld(t, func(cfg *Config) { cfg.DriverName = driver })
-		w.p.cfg.Qualifies = func(context.Context, *v1.PersistentVolumeClaim) bool { return c.qualified }
-		if got := w.p.ShouldProvision(t.Context(), claim(func(pvc *v1.PersistentVolumeClaim) { pvc.Annotations = c.annotations })); got != c.want {
-			t.Errorf("%s: %v", name, got)
+		w.p.cfg.Share = func(context.Context, *v1.PersistentVolumeClaim) (bool, time.Duration, error) {
+			return c.qualified, 0, nil
+		}
+		got, _, err := w.p.Share(t.Context(), claim(func(pvc *v1.PersistentVolumeClaim) { pvc.Annotations = c.annotations }))
+		if got != c.want || err != nil {
+			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 }

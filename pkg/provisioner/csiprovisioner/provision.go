@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,13 +48,18 @@ func (p *Provisioner) AdditionalNames() []string { return p.migration.names() }
 // what it cannot make.
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
-// ShouldProvision implements provisioner.Qualifier. A claim of the in-tree plugin is
-// the driver's only once Kubernetes says that it has moved.
-func (p *Provisioner) ShouldProvision(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
+// Share implements provisioner.Sharer. A claim of the in-tree plugin is the driver's
+// only once Kubernetes says that it has moved.
+func (p *Provisioner) Share(ctx context.Context, claim *v1.PersistentVolumeClaim) (mine bool, again time.Duration, err error) {
 	if provisioner.StorageProvisioner(claim) != p.cfg.DriverName && claim.Annotations[provisioner.AnnotationMigratedTo] != p.cfg.DriverName {
-		return false
+		return false, 0, nil
 	}
-	return p.cfg.Qualifies(ctx, claim)
+	return p.cfg.Share(ctx, claim)
+}
+
+// ShouldDelete implements provisioner.DeletionGuard.
+func (p *Provisioner) ShouldDelete(_ context.Context, pv *v1.PersistentVolume) bool {
+	return p.cfg.Mine(pv)
 }
 
 // Provision implements provisioner.Provisioner.

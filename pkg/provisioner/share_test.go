@@ -1,0 +1,152 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/record"
+)
+
+// sharing is a maker that shares claims and volumes with others.
+type sharing struct {
+	*maker
+	mu    sync.Mutex
+	share func(*v1.PersistentVolumeClaim) (bool, time.Duration, error)
+	asked map[string][]time.Duration
+	began time.Time
+	guard func(*v1.PersistentVolume) bool
+}
+
+func (s *sharing) Share(_ context.Context, claim *v1.PersistentVolumeClaim) (bool, time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[claim.Name] = append(s.asked[claim.Name], time.Since(s.began))
+	return s.share(claim)
+}
+
+func (s *sharing) ShouldDelete(_ context.Context, pv *v1.PersistentVolume) bool {
+	return s.guard == nil || s.guard(pv)
+}
+
+// ShouldProvision must not be asked.
+func (s *sharing) ShouldProvision(context.Context, *v1.PersistentVolumeClaim) bool { panic("asked") }
+
+func runSharing(t *testing.T, s *sharing, objects ...runtime.Object) (*fake.Clientset, *record.FakeRecorder) {
+	t.Helper()
+	s.maker, s.asked, s.began = &maker{}, map[string][]time.Duration{}, time.Now()
+	client, events := fake.NewClientset(objects...), record.NewFakeRecorder(100)
+	ctrl := NewProvisionController(client, 0, ourName, s, "", true, 0, WithEventRecorder(events), WithWorkers(1), WithoutRetryLimit())
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() { defer close(ended); ctrl.Run(stop) }()
+	t.Cleanup(func() { close(stop); <-ended })
+	return client, events
+}
+
+// TestAWaitForAClaimHoldsUpNoWorker, is as long as was said, and is no failure.
+func TestAWaitForAClaimHoldsUpNoWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sharing{share: func(c *v1.PersistentVolumeClaim) (bool, time.Duration, error) {
+			if c.Name == "mine" {
+				return true, 0, nil
+			}
+			return false, time.Minute, nil
+		}}
+		_, events := runSharing(t, s, storageClass("class-1", ourName), claim("a", "uid-a", "class-1", ourName), claim("mine", "uid-m", "class-1", ourName))
+		time.Sleep(5*time.Minute + time.Second)
+		synctest.Wait()
+		if n, _ := s.calls(); n != 1 || s.provided[0].PVC.Name != "mine" {
+			t.Errorf("%d volumes were made, want that of the claim that is ours", n)
+		}
+		asked := s.asked["a"]
+		if len(asked) != 6 {
+			t.Fatalf("asked at %v, want once at first and then each minute", asked)
+		}
+		for i := range asked[1:] {
+			if pause := asked[i+1] - asked[i]; pause != time.Minute {
+				t.Errorf("asked after %v, want a minute", pause)
+			}
+		}
+		if len(events.Events) != 1 {
+			t.Errorf("%d events, want that of the success alone", len(events.Events))
+		}
+	})
+}
+
+// TestAClaimOfOthersIsNotAskedAbout until it changes.
+func TestAClaimOfOthersIsNotAskedAbout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sharing{share: func(c *v1.PersistentVolumeClaim) (bool, time.Duration, error) {
+			return c.Annotations[AnnotationSelectedNode] == "me", 0, nil
+		}}
+		object := claim("a", "uid-a", "class-1", ourName)
+		client, _ := runSharing(t, s, storageClass("class-1", ourName), object)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := len(s.asked["a"]); n != 1 {
+			t.Fatalf("asked %d times", n)
+		}
+		is := object.DeepCopy()
+		is.Annotations[AnnotationSelectedNode] = "me"
+		if err := client.Tracker().Update(v1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), is, "default"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n, _ := s.calls(); n != 1 || s.provided[0].SelectedNode != "me" {
+			t.Errorf("%d volumes were made once the claim was ours", n)
+		}
+	})
+}
+
+// TestNotKnowingWhoseAClaimIs backs it off, and tells the claim nothing.
+func TestNotKnowingWhoseAClaimIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sharing{share: func(*v1.PersistentVolumeClaim) (bool, time.Duration, error) {
+			return false, time.Nanosecond, errors.New("not known")
+		}}
+		_, events := runSharing(t, s, storageClass("class-1", ourName), claim("a", "uid-a", "class-1", ourName))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := len(s.asked["a"]); n < 4 || n > 8 {
+			t.Errorf("asked %d times in a minute, want the usual backoff: %v", n, s.asked["a"])
+		}
+		if n, _ := s.calls(); n > 0 || len(events.Events) > 0 {
+			t.Errorf("%d calls, %d events", n, len(events.Events))
+		}
+	})
+}
+
+// TestVolumesOfOthersAreNotTouched: neither read, deleted, nor given a finalizer.
+func TestVolumesOfOthersAreNotTouched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const del = v1.PersistentVolumeReclaimDelete
+		s := &sharing{
+			share: func(*v1.PersistentVolumeClaim) (bool, time.Duration, error) { return false, 0, nil },
+			guard: func(pv *v1.PersistentVolume) bool { return pv.Name == "mine" },
+		}
+		client, events := runSharing(t, s,
+			pv("mine", v1.VolumeReleased, del, ourName, csiVolume(ourName, "m"), withFinalizers(Finalizer)),
+			pv("released", v1.VolumeReleased, del, ourName, csiVolume(ourName, "r"), withFinalizers(Finalizer)),
+			pv("bound", v1.VolumeBound, del, ourName, csiVolume(ourName, "b")))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if _, n := s.calls(); n != 1 || s.removed[0] != "mine" {
+			t.Errorf("deleted %v, want ours alone", s.removed)
+		}
+		for _, action := range client.Actions() {
+			if name, ok := action.(interface{ GetName() string }); ok && name.GetName() != "mine" && action.GetResource().Resource == "persistentvolumes" {
+				t.Errorf("%s of PersistentVolume %s", action.GetVerb(), name.GetName())
+			}
+		}
+		if len(events.Events) > 0 {
+			t.Errorf("%d events", len(events.Events))
+		}
+	})
+}

@@ -1,0 +1,181 @@
+package provision
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/simctl"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/topology"
+	"github.com/ha-sidecar/ha-sidecar/test/rig"
+)
+
+// nodeArgs are those of the provisioner of one node.
+var nodeArgs = []string{
+	"--node-deployment", "--controllers=-attacher", "--node-deployment-base-delay=2s", "--node-deployment-max-delay=5s",
+}
+
+// perNode is a scene in a world with a provisioner on each of three nodes, whose
+// drivers have storage of their own.
+type perNode struct{ *scene }
+
+func newPerNode(t *testing.T, volumesEach int) perNode {
+	t.Helper()
+	w := ownWorld(t, rig.Config{
+		Nodes: len(zones), Topology: zones, NodeDriverArgs: []string{"--controller", fmt.Sprintf("--capacity=%d", volumesEach<<30)},
+	})
+	s := perNode{newScene(t, w)}
+	for _, n := range w.Nodes {
+		s.start(n)
+	}
+	return s
+}
+
+func (s perNode) start(n *rig.Node) *rig.Sidecar {
+	s.t.Helper()
+	sidecar, err := s.StartSidecarOn(s.ctx, n, nodeArgs...)
+	s.must(err)
+	return sidecar
+}
+
+// callsOn are those to the driver of a node about the volume of a claim.
+func (s perNode) callsOn(n *rig.Node, method string, claim *v1.PersistentVolumeClaim) (calls []simctl.Call) {
+	s.t.Helper()
+	all, err := n.Driver.Calls(s.ctx, method)
+	s.must(err)
+	for _, c := range all {
+		if c.Name == pvName(claim) || c.Volume == volumeID(claim) {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
+// answered are the nodes whose drivers have answered so, once for each call.
+func (s perNode) answered(method, code string, claim *v1.PersistentVolumeClaim) (nodes []string) {
+	s.t.Helper()
+	for _, n := range s.Nodes {
+		for _, c := range s.callsOn(n, method, claim) {
+			if c.Code == code {
+				nodes = append(nodes, n.Name)
+			}
+		}
+	}
+	return nodes
+}
+
+// TestEachNodeProvisionsItsOwn: of claims that wait for no pod each is taken by one
+// node, all of which fill up and no more; each volume is made once, is where it was
+// made, and is deleted there.
+func TestEachNodeProvisionsItsOwn(t *testing.T) {
+	const each, claims = 10, 30
+	s := newPerNode(t, each)
+	s.class()
+	var all []*v1.PersistentVolumeClaim
+	for i := range claims {
+		all = append(all, s.claim(fmt.Sprintf("-%d", i)))
+	}
+	made := map[string]int{}
+	where := map[*v1.PersistentVolumeClaim]string{}
+	for _, claim := range all {
+		pv := s.bound(claim)
+		nodes := s.answered("CreateVolume", "OK", claim)
+		if len(nodes) != 1 {
+			t.Fatalf("the volume of claim %s was made on %v", claim.Name, nodes)
+		}
+		node := nodes[0]
+		made[node]++
+		where[claim] = node
+		for other, labels := range zones {
+			if topology.Matches(pv.Spec.NodeAffinity, labels) != (other == node) {
+				t.Errorf("the volume of claim %s was made on %s, and its affinity is %v", claim.Name, node, pv.Spec.NodeAffinity)
+			}
+		}
+		if owner := s.Claim(claim.Namespace, claim.Name).Annotations[provisioner.AnnotationSelectedNode]; owner != node {
+			t.Errorf("claim %s names node %s, and was provisioned on %s", claim.Name, owner, node)
+		}
+	}
+	for _, n := range s.Nodes {
+		if made[n.Name] != each {
+			t.Errorf("%v volumes were made, want each node full", made)
+		}
+	}
+	for _, claim := range all {
+		s.deleteClaim(claim)
+	}
+	for _, claim := range all {
+		s.gone(claim)
+		if nodes := s.answered("DeleteVolume", "OK", claim); !slices.Equal(nodes, []string{where[claim]}) {
+			t.Errorf("the volume of claim %s was made on %s and deleted on %v", claim.Name, where[claim], nodes)
+		}
+	}
+}
+
+// TestWhatANodeBeganIsItsOwn: a provisioner is killed while a volume may exist, and
+// its claim is deleted. Nobody else takes that up, not after a restart either; the
+// next one on the node does, and deletes the volume.
+func TestWhatANodeBeganIsItsOwn(t *testing.T) {
+	s := newPerNode(t, 10)
+	s.class(func(c *storagev1.StorageClass) {
+		mode := storagev1.VolumeBindingWaitForFirstConsumer
+		c.VolumeBindingMode = &mode
+	})
+	on := func(n *rig.Node) func(*v1.PersistentVolumeClaim) {
+		return func(c *v1.PersistentVolumeClaim) {
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, provisioner.AnnotationSelectedNode, n.Name)
+		}
+	}
+	first, second := s.Nodes[0], s.Nodes[1]
+	fault, err := first.Driver.Inject(s.ctx, simctl.Fault{Method: "CreateVolume", Hang: true, Effect: true, Detach: true})
+	s.must(err)
+	claim := s.claim("-begun", on(first))
+	s.await("the call is under way", func() bool { return len(s.callsOn(first, "CreateVolume", claim)) == 1 })
+	s.Sidecars[0].Kill()
+	s.must(first.Driver.Clear(s.ctx, fault)) // it lands now
+	s.await("the volume is there", func() bool { return s.exists(claim) })
+	s.deleteClaim(claim)
+
+	s.must(s.Sidecars[1].Stop())
+	s.start(second)
+	// That it provisions shows that it has read its journal.
+	other := s.claim("-other", on(second))
+	if pv := s.bound(other); !topology.Matches(pv.Spec.NodeAffinity, zones[second.Name]) {
+		t.Errorf("the volume that the scheduler chose %s for has affinity %v", second.Name, pv.Spec.NodeAffinity)
+	}
+	for _, n := range s.Nodes[1:] {
+		if calls := append(s.callsOn(n, "CreateVolume", claim), s.callsOn(n, "DeleteVolume", claim)...); len(calls) > 0 {
+			t.Errorf("%s took up what %s began: %v", n.Name, first.Name, calls)
+		}
+	}
+	if !s.exists(claim) {
+		t.Error("the volume is gone, though nobody could know of it")
+	}
+	s.start(first)
+	s.gone(claim)
+	if nodes := s.answered("DeleteVolume", "OK", claim); !slices.Contains(nodes, first.Name) {
+		t.Errorf("the volume was deleted on %v", nodes)
+	}
+	pages, err := s.Client.CoreV1().ConfigMaps(rig.SidecarNamespace).List(s.ctx, metav1.ListOptions{})
+	s.must(err)
+	var journals []string
+	for i := range pages.Items {
+		if strings.HasPrefix(pages.Items[i].Name, "ha-sidecar-journal-") {
+			journals = append(journals, pages.Items[i].Name)
+		}
+	}
+	want := []string{}
+	for _, n := range s.Nodes {
+		want = append(want, "ha-sidecar-journal-sim-csi-ha-sidecar-io."+n.Name+"-0")
+	}
+	if !slices.Equal(journals, want) {
+		t.Errorf("the journals are %v, want %v", journals, want)
+	}
+	s.deleteClaim(other)
+	s.gone(other)
+}
