@@ -138,15 +138,19 @@ func TestProvisioner124ExistingPersistentVolumeMakesNoVolumes(t *testing.T) {
 }
 
 // A change of the claim that comes while an attempt is under way was lost, since
-// the failure of that attempt began a new pause. It counts at once.
+// the failure of that attempt began a new pause. It counts at once, as one does
+// that comes in a pause.
 func TestProvisionerLib103ChangeDuringAnAttemptCountsAtOnce(t *testing.T) {
 	s := inWorld(t)
 	claim := s.held("")
-	// After these the pause is 4 s. The code says that nothing was made.
+	// After these the pause is 2.4 s, and then 4 s. The code says that nothing was
+	// made.
 	failing := s.failCreate(claim, simctl.Fault{Code: codes.PermissionDenied, Times: 4})
 	hanging := s.failCreate(claim, simctl.Fault{Code: codes.PermissionDenied, Hang: true, Times: 1})
 	s.selectNode(claim, "node-1")
 	failing.hits(4)
+	s.told(claim.Name, provisioner.ReasonProvisioningFailed, "PermissionDenied")
+	s.selectNode(claim, "node-3")
 	hanging.hits(1)
 	s.selectNode(claim, "node-2")
 	s.must(s.Driver.Release(s.ctx, hanging.id))
@@ -155,8 +159,11 @@ func TestProvisionerLib103ChangeDuringAnAttemptCountsAtOnce(t *testing.T) {
 	if len(calls) != 6 {
 		t.Fatalf("%d CreateVolume, want 6", len(calls))
 	}
+	if pause := calls[4].Begun.Sub(calls[3].Begun); pause > 2*time.Second {
+		t.Errorf("a change in a pause counts after %v", pause)
+	}
 	if pause := calls[5].Begun.Sub(calls[4].Begun); pause > 3*time.Second {
-		t.Errorf("the change counts after %v", pause)
+		t.Errorf("a change during an attempt counts after %v", pause)
 	}
 	if at := s.request(calls[5]).AccessibilityRequirements.Preferred[0].Segments["example.com/zone"]; at != "b" {
 		t.Errorf("the volume is to be in zone %s, and the node that is selected now is in b", at)
