@@ -61,7 +61,9 @@ func (ctrl *ProvisionController) subscribe() (unsubscribe func(), err error) {
 
 // later leaves out the objects that were there at the start: those that wait for
 // one of them are there as well, and come themselves.
-type later struct{ cache.ResourceEventHandlerFuncs }
+type later struct {
+	cache.ResourceEventHandlerFuncs
+}
 
 // OnAdd implements cache.ResourceEventHandler.
 func (l later) OnAdd(obj any, inInitialList bool) {
