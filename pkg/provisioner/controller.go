@@ -201,13 +201,17 @@ func (ctrl *ProvisionController) RunContext(ctx context.Context) error {
 	}()
 	if !ctrl.sharedInformers {
 		ctrl.informers.Start(intake.Done())
-		defer ctrl.informers.Shutdown()
+		defer func() {
+			stop() // Shutdown waits for it
+			ctrl.informers.Shutdown()
+		}()
 	}
 	if !cache.WaitForCacheSync(intake.Done(), ctrl.synced()...) {
 		return nil
 	}
-	if err := ctrl.resume(intake); err != nil {
-		return err
+	ctrl.resume(intake)
+	if intake.Err() != nil {
+		return nil
 	}
 	unsubscribe, err := ctrl.subscribe()
 	defer unsubscribe()
@@ -245,10 +249,10 @@ func (ctrl *ProvisionController) draining() bool {
 }
 
 // resume takes up what an earlier process has begun.
-func (ctrl *ProvisionController) resume(ctx context.Context) error {
+func (ctrl *ProvisionController) resume(ctx context.Context) {
 	durable, ok := ctrl.provisioner.(DurableProvisioner)
 	if !ok {
-		return nil
+		return
 	}
 	begun, err := durable.Begun(ctx, ctrl.takeUp)
 	for failures := 1; err != nil && ctx.Err() == nil; failures++ {
@@ -265,7 +269,6 @@ func (ctrl *ProvisionController) resume(ctx context.Context) error {
 	for _, claim := range begun {
 		ctrl.takeUp(claim)
 	}
-	return nil
 }
 
 // tellWaiting tells the claims that wait for us why they do, once each.

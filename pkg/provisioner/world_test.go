@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
@@ -149,6 +150,8 @@ type world struct {
 	// stop ends the controller; ended is closed when it has.
 	stop  func()
 	ended chan struct{}
+	// err is what Run had to say.
+	err error
 }
 
 // setup is what a test changes of a world.
@@ -203,11 +206,14 @@ func newWorld(t *testing.T, s setup) *world {
 	w.stop = sync.OnceFunc(func() { close(stop) })
 	go func() {
 		defer close(w.ended)
-		w.ctrl.Run(stop)
+		w.err = w.ctrl.RunContext(wait.ContextForChannel(stop))
 	}()
 	t.Cleanup(func() {
 		w.stop()
 		<-w.ended
+		if w.err != nil {
+			t.Errorf("Run: %v", w.err)
+		}
 	})
 	return w
 }
