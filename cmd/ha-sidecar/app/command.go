@@ -62,10 +62,10 @@ func newCommand(ctx context.Context) *cobra.Command {
 	opts := NewOptions()
 	cmd := &cobra.Command{
 		Use:   "ha-sidecar",
-		Short: "Attach a CSI driver's volumes, watch their health, and move pods off failed storage",
+		Short: "Provision and attach a CSI driver's volumes, watch their health, and move pods off failed storage",
 		Long: "ha-sidecar runs beside a CSI driver's controller plugin and talks to it over --csi-address.\n" +
-			"It replaces external-attacher and external-health-monitor-controller for that driver, and\n" +
-			"moves stateful pods off storage that their node cannot reach.",
+			"It replaces external-provisioner, external-attacher and external-health-monitor-controller for\n" +
+			"that driver, and moves stateful pods off storage that their node cannot reach.",
 		Version:       version.Get().String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
