@@ -63,7 +63,7 @@ unit: $(RIG) $(BIN)/gotestsum ## Tests of the packages, csi-sanity among them (a
 
 .PHONY: e2e
 e2e: $(RIG) $(BIN)/csi-attacher $(BIN)/gotestsum ## Tests of behaviour on a real control plane, of the chart and the docs (as test)
-	$(BIN)/gotestsum --format testname --jsonfile $(BIN)/e2e.json -- -race -p 1 -timeout 30m $(TESTFLAGS) ./test/...
+	$(BIN)/gotestsum --format testname --jsonfile $(BIN)/e2e.json -- -race -p 2 -timeout 30m $(TESTFLAGS) ./test/...
 
 .PHONY: test-localcluster
 test-localcluster: $(BIN)/gotestsum ## Tests of localcluster
