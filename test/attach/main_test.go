@@ -5,16 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
@@ -37,27 +32,11 @@ var sidecarArgs = []string{
 }
 
 func TestMain(m *testing.M) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	common.ctx = ctx
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil { // they wait most of the time
 		panic(err)
 	}
-	code := m.Run()
-	if err := common.close(code == 0); err != nil {
-		fmt.Fprintf(os.Stderr, "--- FAIL: the shared world, after all tests: %v\n", err)
-		code = 1
-	}
-	stop()
-	http.DefaultClient.CloseIdleConnections()
-	// A failed test may have left anything behind.
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintf(os.Stderr, "--- FAIL: after all tests: %v\n", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	os.Exit(rig.RunTests(m, func(ctx context.Context) { common.ctx = ctx }, common.close))
 }
 
 // common is the world that the tests share. Only TestMain and shared touch it.

@@ -8,19 +8,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
@@ -34,20 +29,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	common.ctx = ctx
-	code := m.Run()
-	if err := common.close(code == 0); err != nil {
-		fmt.Fprintf(os.Stderr, "--- FAIL: the shared world: %v\n", err)
-		code = 1
-	}
-	stop()
-	http.DefaultClient.CloseIdleConnections()
-	if err := goleak.Find(goleak.IgnoreAnyFunction("k8s.io/klog/v2.(*flushDaemon).run.func1")); err != nil {
-		fmt.Fprintf(os.Stderr, "--- FAIL: %v\n", err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(rig.RunTests(m, func(ctx context.Context) { common.ctx = ctx }, common.close))
 }
 
 // common is the world that the tests share. Only TestMain and shared touch it.
