@@ -199,8 +199,8 @@ func TestStopReleasesTheLeases(t *testing.T) {
 	r, ctx := world(t), bounded(t)
 	leader, standby := pair(ctx, t, r)
 	before := holders(ctx, t, r)
-	if len(before) != 3 {
-		t.Errorf("leases %v, want ours and those of two replaced sidecars", before)
+	if len(before) != 4 {
+		t.Errorf("leases %v, want ours and those of three replaced sidecars", before)
 	}
 	if err := leader.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
