@@ -344,3 +344,26 @@ func TestWholeWayOfAVolume(t *testing.T) {
 		})
 	}
 }
+
+// TestDeletionIsBoundToTheObject: another PersistentVolume may have the name by
+// now.
+func TestDeletionIsBoundToTheObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{objects: []runtime.Object{released()}})
+		w.rest(2)
+		deletions := 0
+		for _, a := range w.client.Actions() {
+			d, ok := a.(clienttesting.DeleteActionImpl)
+			if !ok || a.GetResource().Resource != "persistentvolumes" {
+				continue
+			}
+			deletions++
+			if p := d.DeleteOptions.Preconditions; p == nil || p.UID == nil || *p.UID != released().UID {
+				t.Errorf("deleted with preconditions %+v", p)
+			}
+		}
+		if deletions != 1 {
+			t.Errorf("%d deletions, want one", deletions)
+		}
+	})
+}
