@@ -29,7 +29,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.RunTests(m, func(ctx context.Context) { common.ctx = ctx }, common.close))
+	os.Exit(rig.RunTests(context.Background(), m, func(ctx context.Context) { common.ctx = ctx }, common.close))
 }
 
 // common is the world that the tests share. Only TestMain and shared touch it.

@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil { // they wait most of the time
 		panic(err)
 	}
-	os.Exit(rig.RunTests(m, func(ctx context.Context) { common.ctx = ctx }, common.close))
+	os.Exit(rig.RunTests(context.Background(), m, func(ctx context.Context) { common.ctx = ctx }, common.close))
 }
 
 // common is the world that most tests share. Only TestMain and inWorld touch it.

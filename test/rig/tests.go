@@ -13,10 +13,10 @@ import (
 )
 
 // RunTests is what a TestMain does whose tests share a world: it runs them, ends
-// the world and looks for goroutines that are left. begin gets a context that a
-// signal ends; end is told whether all tests passed. It returns the exit code.
-func RunTests(m *testing.M, begin func(context.Context), end func(passed bool) error) (code int) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+// the world and looks for goroutines that are left. begin gets ctx, which a signal
+// ends too; end is told whether all tests passed. It returns the exit code.
+func RunTests(ctx context.Context, m *testing.M, begin func(context.Context), end func(passed bool) error) (code int) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	begin(ctx)
 	code = m.Run()
 	if err := end(code == 0); err != nil {
