@@ -266,6 +266,7 @@ func (ctrl *ProvisionController) resume(ctx context.Context) {
 		}
 		begun, err = durable.Begun(ctx, ctrl.takeUp)
 	}
+	ctrl.told.forgetAll()
 	for _, claim := range begun {
 		ctrl.takeUp(claim)
 	}

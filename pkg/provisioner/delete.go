@@ -21,6 +21,10 @@ const lookAgain = 15 * time.Second
 func (ctrl *ProvisionController) deleteVolume(ctx context.Context, pv *v1.PersistentVolume) error {
 	defer ctrl.forgetIfGone(pv)
 	deleted, told := ctrl.ops.wasDeleted(pv.UID)
+	if told && pv.DeletionTimestamp != nil && hasFinalizer(pv) {
+		// Somebody put it on after we had looked; or else the informer lags.
+		return ctrl.takeFinalizer(ctx, pv)
+	}
 	if told {
 		return nil // the informer lags
 	}

@@ -323,19 +323,19 @@ func TestWholeWayOfAVolume(t *testing.T) {
 				w := newWorld(t, setup{objects: oneClaim(), noResync: noResync, maker: csiMaker("h"), options: []Option{
 					WithOnChange(func(*v1.PersistentVolume) { changes.Add(1) }),
 				}})
-				w.rest(3)
+				w.rest(25)
 				w.api.bind("claim-1", savedName)
-				w.rest(3)
+				w.rest(25)
 				if w.ctrl.ops.savedAs("uid-1-1") != "" {
 					t.Error("still remembered as saved once it is bound")
 				}
 				w.api.dropClaim("claim-1")
-				w.rest(3)
+				w.rest(25)
 				if _, removed := w.maker.calls(); removed != 0 {
 					t.Error("deleted before it is Released")
 				}
 				w.api.release(savedName)
-				w.rest(3)
+				w.rest(25)
 				if made, removed := w.maker.calls(); made != 1 || removed != 1 || len(w.pvs()) != 0 || changes.Load() != 2 {
 					t.Errorf("made %d, deleted %d, left %d, told of %d changes", made, removed, len(w.pvs()), changes.Load())
 				}
@@ -365,5 +365,30 @@ func TestDeletionIsBoundToTheObject(t *testing.T) {
 		if deletions != 1 {
 			t.Errorf("%d deletions, want one", deletions)
 		}
+	})
+}
+
+// TestFinalizerComesBeforeTheObjectIsDeleted: another writer, such as the old
+// leader, puts our finalizer on after it was looked for. It comes off again.
+func TestFinalizerComesBeforeTheObjectIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w *world
+		first := true
+		w = newWorld(t, setup{noResync: true, before: func(c *fake.Clientset) {
+			c.PrependReactor("delete", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if first {
+					first = false
+					w.api.editPV("volume-1", func(v *v1.PersistentVolume) { v.Finalizers = []string{Finalizer} })
+				}
+				return false, nil, nil
+			})
+		}})
+		w.rest(1)
+		w.api.add(released(withFinalizers()))
+		w.rest(5)
+		if _, removed := w.maker.calls(); removed != 1 || len(w.pvs()) != 0 {
+			t.Errorf("deleted %d times, left %v", removed, len(w.pvs()))
+		}
+		nothingRemembered(t, w)
 	})
 }

@@ -168,3 +168,18 @@ func TestRecordsCannotBeRead(t *testing.T) {
 		})
 	}
 }
+
+// TestClaimGoesBeforeTheRecordsAreRead: what it was told is forgotten with it,
+// though no event says that it has gone.
+func TestClaimGoesBeforeTheRecordsAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{objects: oneClaim(), wrap: func(m *maker) Provisioner { return &unread{maker: m, times: 3} }})
+		w.rest(2)
+		if events := w.told(); len(events) != 1 {
+			t.Errorf("events: %q, want one that says why it waits", events)
+		}
+		w.api.dropClaim("claim-1")
+		w.rest(10)
+		nothingRemembered(t, w)
+	})
+}

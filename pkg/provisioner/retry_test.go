@@ -264,7 +264,7 @@ func TestInfeasibleRetry(t *testing.T) {
 }
 
 // TestInfeasibleWithinABackoff: the timer of an earlier failure runs out before
-// the longest pause, and must not be the last.
+// the longest pause, after a change that says nothing. It must not be the last.
 func TestInfeasibleWithinABackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, s := timed(func(n int) error {
@@ -278,7 +278,10 @@ func TestInfeasibleWithinABackoff(t *testing.T) {
 			options: []Option{WithoutRetryLimit(), WithRetryInterval(time.Minute, 5*time.Minute)},
 		})
 		w.rest(1)
-		w.api.editClaim("claim-1", func(c *v1.PersistentVolumeClaim) { c.Annotations["a/b"] = "c" })
+		for _, value := range []string{"c", "d"} {
+			w.api.editClaim("claim-1", func(c *v1.PersistentVolumeClaim) { c.Annotations["a/b"] = value })
+			w.rest(1)
+		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		at := s.get()

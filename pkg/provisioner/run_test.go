@@ -274,7 +274,7 @@ func TestBurst(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			return nfsVolume(o), ProvisioningFinished, nil
 		}}
-		w := newWorld(t, setup{objects: objects, maker: m, options: []Option{WithWorkers(10)}})
+		w := newWorld(t, setup{objects: objects, maker: m, noResync: true, options: []Option{WithWorkers(10)}})
 		time.Sleep(11 * time.Second) // ten at once, ten a second each
 		synctest.Wait()
 		if made, removed := m.calls(); made != n || removed != 0 || len(w.pvs()) != n || most.Load() != 10 {

@@ -253,7 +253,7 @@ func TestPersistentVolumeThereAlready(t *testing.T) {
 					uid = "uid-1-1"
 				}
 				w := newWorld(t, setup{objects: append(oneClaim(), pv(savedName, v1.VolumeAvailable, v1.PersistentVolumeReclaimDelete, ourName, claimed(uid)))})
-				w.rest(10)
+				w.rest(30)
 				if made, removed := w.maker.calls(); made+removed != 0 {
 					t.Errorf("%d made, %d deleted", made, removed)
 				}
@@ -325,7 +325,7 @@ func TestStaleInformer(t *testing.T) {
 				if c.during != nil {
 					c.during(w)
 				}
-				w.rest(10)
+				w.rest(50)
 				if made, _ := w.maker.calls(); made != c.want {
 					t.Errorf("%d volumes made, want %d", made, c.want)
 				}

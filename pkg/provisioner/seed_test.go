@@ -227,7 +227,7 @@ func TestMultipleControllers(t *testing.T) {
 	t.Run("call provision exactly once", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, setup{objects: []runtime.Object{storageClass("class-1", ourName), claim("claim-1", "uid-1-1", "class-1", ourName)}})
-			w.rest(3)
+			w.rest(30) // client-go resyncs each second at most
 			if made, _ := w.maker.calls(); made != 1 {
 				t.Errorf("Provision was called %d times, want once", made)
 			}

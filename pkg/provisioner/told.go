@@ -26,6 +26,14 @@ func (t *told) news(uid types.UID, message string) bool {
 	return true
 }
 
+// forgetAll is for the start: until the handlers are there, no event says that an
+// object has gone.
+func (t *told) forgetAll() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = nil
+}
+
 func (t *told) forget(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
