@@ -121,7 +121,7 @@ func telling(s setting, o options) plan {
 			return err
 		}
 		phase.Capacity = &Capacity{Segments: o.segments, Classes: classes, Items: o.segments * classes}
-		for i, n := range threads {
+		for _, n := range threads {
 			for _, side := range o.who {
 				if side.key == floor.key {
 					continue
@@ -132,7 +132,7 @@ func telling(s setting, o options) plan {
 				}
 				r.Threads = n
 				phase.Capacity.Runs = append(phase.Capacity.Runs, r)
-				progress(os.Stdout, i, side, fmt.Sprintf("%2d threads: %d objects, %d duplicates, %d GetCapacity calls, %d items in the queue at most",
+				progress(os.Stdout, 0, side, fmt.Sprintf("%2d threads: %d objects, %d duplicates, %d GetCapacity calls, %d items in the queue at most",
 					n, r.Objects.Total, r.Objects.Duplicates, r.Calls, r.Depth.Most))
 			}
 		}
