@@ -39,10 +39,7 @@ func TestGetCapacityCountsWhatItHasTold(t *testing.T) {
 			}
 		}
 		// One that is under way when the driver falls silent has told nothing.
-		go func() {
-			time.Sleep(time.Second / 2)
-			c.driver.SilenceCapacity()
-		}()
+		time.AfterFunc(time.Second/2, c.driver.SilenceCapacity)
 		if _, err := c.GetCapacity(t.Context(), askRoom("b", "x")); status.Code(err) != codes.Unavailable {
 			t.Errorf("%v, want Unavailable", err)
 		}
