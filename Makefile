@@ -94,7 +94,7 @@ bench-attach: $(RIG) $(BIN)/csi-attacher $(BIN)/benchattach ## Measure attach an
 	@$(BIN)/benchattach --out bench-out
 
 .PHONY: bench-provision
-bench-provision: $(BIN)/ha-sidecar $(BIN)/localcluster $(BIN)/csi-provisioner $(BIN)/benchprovision ## Measure provisioning beside external-provisioner, 45 min; ONLY=TUNED,MEMORY SIDES=ours,peer leave some out
+bench-provision: $(BIN)/ha-sidecar $(BIN)/localcluster $(BIN)/csi-provisioner $(BIN)/benchprovision ## Measure provisioning beside external-provisioner, 80 min; ONLY=TUNED,MEMORY SIDES=ours,peer leave some out
 	@$(BIN)/benchprovision --out bench-out $(if $(ONLY),--only=$(ONLY)) $(if $(SIDES),--sides=$(SIDES))
 
 .PHONY: bench-cache

@@ -23,6 +23,9 @@ type Config struct {
 	// Latency is how long CreateVolume and DeleteVolume take; 0: they answer at
 	// once.
 	Latency time.Duration
+	// Capacity makes it a driver with topology that answers GetCapacity; nil: it has
+	// neither.
+	Capacity *Capacity
 }
 
 // Driver serves until it is stopped.
@@ -36,12 +39,17 @@ type Driver struct {
 	creates map[string]int   // calls by the name that they ask for
 	deletes map[string]int   // calls by ID
 	changed chan struct{}    // closed and replaced when a volume comes or goes
+
+	capacities // of GetCapacity
 }
 
 // Start listens and serves until Stop; the context bounds only the start.
 func Start(ctx context.Context, cfg Config) (*Driver, error) {
 	if cfg.Name == "" || cfg.Socket == "" || cfg.Latency < 0 {
 		return nil, errors.New("a driver needs a name, a socket and a latency of 0 or more")
+	}
+	if err := cfg.Capacity.check(); err != nil {
+		return nil, err
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", cfg.Socket)
 	if err != nil {
@@ -52,7 +60,8 @@ func Start(ctx context.Context, cfg Config) (*Driver, error) {
 		volumes: map[string]int64{}, changed: make(chan struct{}),
 	}
 	d.Forget()
-	csi.RegisterIdentityServer(d.server, identity{name: cfg.Name})
+	d.ForgetCapacity()
+	csi.RegisterIdentityServer(d.server, identity{driver: d})
 	csi.RegisterControllerServer(d.server, controller{driver: d})
 	go func() { d.served <- d.server.Serve(listener) }()
 	return d, nil

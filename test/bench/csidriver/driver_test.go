@@ -19,6 +19,7 @@ import (
 func memory(latency time.Duration) controller {
 	d := &Driver{cfg: Config{Latency: latency}, volumes: map[string]int64{}, changed: make(chan struct{})}
 	d.Forget()
+	d.ForgetCapacity()
 	return controller{driver: d}
 }
 

@@ -11,21 +11,29 @@ import (
 
 type identity struct {
 	csi.UnimplementedIdentityServer
-	name string
+	driver *Driver
 }
 
 func (i identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
-	return &csi.GetPluginInfoResponse{Name: i.name, VendorVersion: "bench"}, nil
+	return &csi.GetPluginInfoResponse{Name: i.driver.cfg.Name, VendorVersion: "bench"}, nil
 }
 
 func (identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{}, nil
 }
 
-func (identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
-	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
-		Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}},
-	}}}, nil
+func (i identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE}
+	if i.driver.cfg.Capacity != nil {
+		services = append(services, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
+	}
+	response := &csi.GetPluginCapabilitiesResponse{}
+	for _, service := range services {
+		response.Capabilities = append(response.Capabilities, &csi.PluginCapability{
+			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: service}},
+		})
+	}
+	return response, nil
 }
 
 type controller struct {
@@ -35,12 +43,16 @@ type controller struct {
 
 // ControllerGetCapabilities tells of publishing too, as most drivers do: the
 // sidecars then look at the VolumeAttachments before they delete.
-func (controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
-	response := &csi.ControllerGetCapabilitiesResponse{}
-	for _, kind := range []csi.ControllerServiceCapability_RPC_Type{
+func (c controller) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	kinds := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
-	} {
+	}
+	if c.driver.cfg.Capacity != nil {
+		kinds = append(kinds, csi.ControllerServiceCapability_RPC_GET_CAPACITY)
+	}
+	response := &csi.ControllerGetCapabilitiesResponse{}
+	for _, kind := range kinds {
 		response.Capabilities = append(response.Capabilities, &csi.ControllerServiceCapability{
 			Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: kind}},
 		})
@@ -54,7 +66,7 @@ func (c controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeR
 		return nil, status.Error(codes.InvalidArgument, "name is missing")
 	}
 	c.driver.change(func() { c.driver.creates[name]++ })
-	if err := c.work(ctx); err != nil {
+	if err := work(ctx, c.driver.cfg.Latency); err != nil {
 		return nil, err
 	}
 	id := VolumeID(name)
@@ -76,7 +88,7 @@ func (c controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeR
 		return nil, status.Error(codes.InvalidArgument, "volume_id is missing")
 	}
 	c.driver.change(func() { c.driver.deletes[id]++ })
-	if err := c.work(ctx); err != nil {
+	if err := work(ctx, c.driver.cfg.Latency); err != nil {
 		return nil, err
 	}
 	c.driver.change(func() { delete(c.driver.volumes, id) })
@@ -85,9 +97,9 @@ func (c controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeR
 
 // work takes the time that the driver is told to take. Who gives up before it is
 // over has changed nothing.
-func (c controller) work(ctx context.Context) error {
-	if c.driver.cfg.Latency > 0 {
-		timer := time.NewTimer(c.driver.cfg.Latency)
+func work(ctx context.Context, latency time.Duration) error {
+	if latency > 0 {
+		timer := time.NewTimer(latency)
 		defer timer.Stop()
 		select {
 		case <-timer.C:

@@ -15,7 +15,7 @@ func comparison(s setting, o options, claims int) plan {
 	p.measure = func(ctx context.Context, w *stage, phase *Phase) error {
 		for i := range o.runs {
 			for _, side := range o.who {
-				r, err := w.run(ctx, side, s.flags, claims)
+				r, err := w.run(ctx, side, s.flagsOf(side), claims)
 				if err != nil {
 					return fmt.Errorf("run %d of %s: %w", i+1, side.title, err)
 				}
@@ -123,7 +123,8 @@ func rowOf(runs []*Run, s side) *Row {
 	return row
 }
 
-// times are how many times another side's rates ours must have.
+// times are how many times another side's rates ours must have; without a side
+// only the calls of the driver count.
 type times struct {
 	than                 side
 	made, bound, deleted float64
@@ -132,10 +133,15 @@ type times struct {
 var bars = map[string]times{
 	"DEFAULT": {floor, 0.95, 0.95, 0.95},
 	"TUNED":   {theirs, 2, 1.3, 2},
+	// Nobody is known to run either program so.
+	"UNLIMITED": {},
 }
 
-// judge sets the bars of a comparison, if those that it compares have run.
+// judge sets the bars of a phase, if those that it compares have run.
 func (p *Phase) judge() {
+	if p.Capacity != nil {
+		p.Bars = append(p.Bars, p.Capacity.bars(p.Name)...)
+	}
 	want, set := bars[p.Name]
 	if !set {
 		return

@@ -57,7 +57,7 @@ func remembering(s setting, o options) plan {
 				if side.key == floor.key {
 					continue
 				}
-				now, err := w.memoryOf(ctx, side, s.flags)
+				now, err := w.memoryOf(ctx, side, s.flagsOf(side))
 				if err != nil {
 					return fmt.Errorf("run %d of %s: %w", i+1, side.title, err)
 				}

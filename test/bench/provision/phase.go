@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ha-sidecar/ha-sidecar/test/bench/audit"
+	"github.com/ha-sidecar/ha-sidecar/test/bench/csidriver"
 	"github.com/ha-sidecar/ha-sidecar/test/bench/report"
 	"github.com/ha-sidecar/ha-sidecar/test/bench/usage"
 	"github.com/ha-sidecar/ha-sidecar/test/bench/world"
@@ -25,6 +26,7 @@ type Phase struct {
 	Runs       []*Run       `json:"runs,omitempty"`
 	Rows       []*Row       `json:"rows,omitempty"`
 	Memory     *Memory      `json:"memory,omitempty"`
+	Capacity   *Capacity    `json:"capacity,omitempty"`
 	Bars       []report.Bar `json:"bars,omitempty"`
 }
 
@@ -34,7 +36,9 @@ type plan struct {
 	clusterArgs []string
 	// latency of the driver.
 	latency time.Duration
-	measure func(context.Context, *stage, *Phase) error
+	// capacity, unless nil, makes it a driver with topology and capacity.
+	capacity *csidriver.Capacity
+	measure  func(context.Context, *stage, *Phase) error
 }
 
 // do builds the world of a plan, measures in it, and counts the requests once it
@@ -74,7 +78,7 @@ func binding(q *audit.Request) bool {
 }
 
 func (p *Phase) count(path string) error {
-	if len(p.Runs) == 0 {
+	if len(p.Runs) == 0 && p.Capacity == nil {
 		return nil
 	}
 	requests, err := audit.ReadFile(path, ours.agent(), theirs.agent(), floor.agent(), binding)
@@ -86,6 +90,9 @@ func (p *Phase) count(path string) error {
 			s.Requests = audit.Count(requests, r.side.agent(), s.Begun, s.Settled)
 			s.Manager = audit.Count(requests, binding, s.Begun, s.Settled)
 		}
+	}
+	if p.Capacity != nil {
+		p.Capacity.count(requests)
 	}
 	return nil
 }

@@ -34,6 +34,11 @@ func (w *stage) start(ctx context.Context, s side, flags []string) (running, err
 	if s.key == floor.key {
 		return startFloor(ctx, w.cluster.RESTConfig())
 	}
+	return w.startProgram(ctx, s, flags)
+}
+
+// startProgram starts a side of bin/.
+func (w *stage) startProgram(ctx context.Context, s side, flags []string) (*program, error) {
 	// The lease that an earlier run has left would have to run out first.
 	if err := w.admin.CoordinationV1().Leases(leaseNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return nil, fmt.Errorf("deleting old leases: %w", err)
@@ -51,12 +56,12 @@ func (w *stage) start(ctx context.Context, s side, flags []string) (running, err
 		return nil, err
 	}
 	args := append([]string{"--csi-address=" + w.socket(), "--kubeconfig=" + w.cluster.Kubeconfig(), "--http-endpoint=" + endpoint}, s.flags...)
-	p, err := process.Start(process.Config{Path: path, Args: append(args, flags...), Env: []string{"POD_NAMESPACE=" + leaseNamespace}, Log: log})
+	p, err := process.Start(process.Config{Path: path, Args: append(args, flags...), Env: s.env, Log: log})
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	r := &program{Process: p, log: log}
-	if err := r.answers(ctx, "http://"+endpoint+s.ready); err != nil {
+	r := &program{Process: p, log: log, url: "http://" + endpoint}
+	if err := r.answers(ctx, r.url+s.ready); err != nil {
 		return nil, errors.Join(fmt.Errorf("starting %s: %w", s.title, err), r.stop())
 	}
 	return r, nil
@@ -66,6 +71,8 @@ func (w *stage) start(ctx context.Context, s side, flags []string) (running, err
 type program struct {
 	*process.Process
 	log *os.File
+	// url is that of its HTTP endpoint.
+	url string
 }
 
 const (
@@ -83,7 +90,7 @@ func (p *program) answers(ctx context.Context, url string) error {
 			return p.Err()
 		default:
 		}
-		if get(ctx, url) == nil {
+		if get(ctx, url, io.Discard) == nil {
 			return nil
 		}
 		if err := world.Pause(ctx, look); err != nil {
@@ -92,7 +99,8 @@ func (p *program) answers(ctx context.Context, url string) error {
 	}
 }
 
-func get(ctx context.Context, url string) error {
+// get copies what a path answers.
+func get(ctx context.Context, url string, to io.Writer) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -101,7 +109,7 @@ func get(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, response.Body)
+	_, err = io.Copy(to, response.Body)
 	if response.StatusCode != http.StatusOK {
 		err = errors.Join(err, errors.New(response.Status))
 	}

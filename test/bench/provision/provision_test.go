@@ -58,6 +58,8 @@ func TestJudge(t *testing.T) {
 		{"a call for a stranger", "TUNED", met, func(r *Run) { r.Deletes.Total++ }, "DeleteVolume calls of each run"},
 		{"default", "DEFAULT", [3]float64{9.5, 9.5, 9.5}, nil, ""},
 		{"below the floor", "DEFAULT", [3]float64{9.5, 9.4, 9.5}, nil, "bound/s"},
+		{"slow, and nobody asks", "UNLIMITED", [3]float64{1, 1, 1}, nil, ""},
+		{"a call too many without a limit", "UNLIMITED", met, func(r *Run) { r.Creates.Total++ }, "CreateVolume calls of each run"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := &Phase{Name: tc.phase}
@@ -78,8 +80,12 @@ func TestJudge(t *testing.T) {
 					t.Errorf("unexpected: %s", line)
 				}
 			}
-			if len(p.Bars) != 7 {
-				t.Errorf("%d bars, want 7", len(p.Bars))
+			want := 7
+			if tc.phase == "UNLIMITED" {
+				want = 4 // no speeds
+			}
+			if len(p.Bars) != want {
+				t.Errorf("%d bars, want %d", len(p.Bars), want)
 			}
 		})
 	}
@@ -125,7 +131,7 @@ func TestPrint(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	good := options{runs: 1, claims: 2, shipped: 3, memory: 4}
+	good := options{runs: 1, claims: 2, shipped: 3, memory: 4, segments: 5, capacity: time.Minute}
 	plans, err := good.check()
 	if err != nil || len(plans) != len(settings) || len(good.who) != len(allSides) {
 		t.Errorf("%d plans, %v, %v", len(plans), good.who, err)
@@ -139,11 +145,13 @@ func TestOptions(t *testing.T) {
 		t.Errorf("arguments %s", args)
 	}
 	for want, change := range map[string]func(*options){
-		"--runs":    func(o *options) { o.runs = 0 },
-		"--memory":  func(o *options) { o.memory = math.MinInt },
-		"--latency": func(o *options) { o.latency = -1 },
-		"--only":    func(o *options) { o.only = "TUNED,OTHER" },
-		"--sides":   func(o *options) { o.sides = "us" },
+		"--runs":          func(o *options) { o.runs = 0 },
+		"--memory":        func(o *options) { o.memory = math.MinInt },
+		"--latency":       func(o *options) { o.latency = -1 },
+		"--only":          func(o *options) { o.only = "TUNED,OTHER" },
+		"--segments":      func(o *options) { o.segments = 0 },
+		"--capacity-time": func(o *options) { o.capacity = time.Millisecond },
+		"--sides":         func(o *options) { o.sides = "us" },
 	} {
 		bad := good
 		change(&bad)

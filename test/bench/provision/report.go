@@ -45,6 +45,9 @@ func (p *Phase) print(w io.Writer) {
 	if p.Memory != nil {
 		p.Memory.print(w)
 	}
+	if p.Capacity != nil {
+		p.Capacity.print(w)
+	}
 }
 
 func (p *Phase) printRows(w io.Writer) {

@@ -17,10 +17,12 @@ var errMissed = errors.New("a bar is missed")
 
 type options struct {
 	out, only, sides string
-	// runs of each side; claims of a run in TUNED, shipped in DEFAULT; pairs of a
-	// volume and a claim in MEMORY.
-	runs, claims, shipped, memory int
-	latency                       time.Duration
+	// runs of each side; claims of a run in TUNED and in UNLIMITED, shipped in
+	// DEFAULT; pairs of a volume and a claim in MEMORY; segments in CAPACITY.
+	runs, claims, shipped, memory, segments int
+	latency                                 time.Duration
+	// capacity is how long a run in CAPACITY is looked at.
+	capacity time.Duration
 
 	// who are the sides.
 	who []side
@@ -28,13 +30,16 @@ type options struct {
 
 // check completes the options and says what is wrong with them.
 func (o *options) check() (plans []plan, err error) {
-	for flag, n := range map[string]int{"runs": o.runs, "claims": o.claims, "default-claims": o.shipped, "memory": o.memory} {
+	for flag, n := range map[string]int{"runs": o.runs, "claims": o.claims, "default-claims": o.shipped, "memory": o.memory, "segments": o.segments} {
 		if n < 1 {
 			return nil, fmt.Errorf("--%s is %d: give 1 or more", flag, n)
 		}
 	}
 	if o.latency < 0 {
 		return nil, fmt.Errorf("--latency is %v: give 0 or more", o.latency)
+	}
+	if o.capacity < sampled {
+		return nil, fmt.Errorf("--capacity-time is %v: give %v or more", o.capacity, sampled)
 	}
 	if o.who, err = chosen("sides", o.sides, allSides); err != nil {
 		return nil, err

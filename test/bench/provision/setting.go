@@ -24,6 +24,8 @@ type side struct {
 	// flags are those that it always has, ready the path that answers once it runs.
 	flags []string
 	ready string
+	// env are its variables.
+	env []string
 }
 
 // agent picks the side's requests.
@@ -35,8 +37,13 @@ var (
 	ours = side{
 		key: "ours", name: "ha-sidecar", title: "ha-sidecar", ready: "/readyz",
 		flags: []string{"--controllers=provisioner", "--leader-election-namespace=" + leaseNamespace},
+		env:   []string{"POD_NAMESPACE=" + leaseNamespace},
 	}
-	theirs = side{key: "peer", name: "csi-provisioner", title: "csi-provisioner v6.4.0", ready: "/metrics"}
+	theirs = side{
+		key: "peer", name: "csi-provisioner", title: "csi-provisioner v6.4.0", ready: "/metrics",
+		// The last two are for its CSIStorageCapacity objects.
+		env: []string{"POD_NAMESPACE=" + leaseNamespace, "NAMESPACE=" + leaseNamespace, "POD_NAME=bench-0"},
+	}
 	// floor is no program: the bench itself provisions, with neither a driver nor a
 	// limit.
 	floor = side{key: "floor", name: "bench-floor", title: "the floor"}
@@ -47,8 +54,8 @@ var (
 // setting is how everyone is set.
 type setting struct {
 	name, title string
-	// flags are the same for both programs.
-	flags []string
+	// flags are those of a side, by its key.
+	flags map[string][]string
 	// manager are flags of kube-controller-manager.
 	manager []string
 	// plan says what is measured in it.
@@ -56,6 +63,18 @@ type setting struct {
 }
 
 func (s setting) String() string { return s.name }
+
+func (s setting) flagsOf(who side) []string { return s.flags[who.key] }
+
+// both gives both programs the same flags.
+func both(flags ...string) map[string][]string {
+	return map[string][]string{ours.key: flags, theirs.key: flags}
+}
+
+// raised are flags of kube-controller-manager with which it is not what is measured.
+var raised = []string{"--kube-api-qps=1000", "--kube-api-burst=2000"}
+
+var capacityFlags = []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--capacity-poll-interval=1m"}
 
 var settings = []setting{
 	{
@@ -65,10 +84,20 @@ var settings = []setting{
 		plan:    func(s setting, o options) plan { return comparison(s, o, o.shipped) },
 	},
 	{
-		name:    "TUNED",
+		name:  "TUNED",
+		title: "csi-provisioner as drivers ship it, with 100 requests/s and burst 200, ha-sidecar with no limit of its own, as is its default; both with 100 threads; kube-controller-manager with 1000 requests/s and burst 2000",
+		flags: map[string][]string{
+			ours.key:   {"--worker-threads=100"},
+			theirs.key: {"--kube-api-qps=100", "--kube-api-burst=200", "--worker-threads=100"},
+		},
+		manager: raised,
+		plan:    func(s setting, o options) plan { return comparison(s, o, o.claims) },
+	},
+	{
+		name:    "UNLIMITED",
 		title:   "all three with --kube-api-qps=1000 --kube-api-burst=2000, both provisioners with --worker-threads=100",
-		flags:   []string{"--kube-api-qps=1000", "--kube-api-burst=2000", "--worker-threads=100"},
-		manager: []string{"--kube-api-qps=1000", "--kube-api-burst=2000"},
+		flags:   both("--kube-api-qps=1000", "--kube-api-burst=2000", "--worker-threads=100"),
+		manager: raised,
 		plan:    func(s setting, o options) plan { return comparison(s, o, o.claims) },
 	},
 	{
@@ -77,6 +106,17 @@ var settings = []setting{
 		// The claims are made as the binder and the protection of volumes leave them.
 		manager: []string{"--controllers=-persistentvolume-binder-controller,-persistentvolume-protection-controller,-persistentvolumeclaim-protection-controller"},
 		plan:    remembering,
+	},
+	{
+		name:  "CAPACITY",
+		title: "CSIStorageCapacity objects; shipped defaults",
+		flags: map[string][]string{
+			ours.key:   capacityFlags,
+			theirs.key: append([]string{"--feature-gates=Topology=true"}, capacityFlags...),
+		},
+		// The nodes have no kubelet, and stay as they are.
+		manager: []string{"--controllers=-node-lifecycle-controller"},
+		plan:    telling,
 	},
 }
 

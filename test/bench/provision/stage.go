@@ -59,18 +59,19 @@ func enter(ctx context.Context, dir string, p plan) (_ *stage, err error) {
 	if w.admin, err = world.Admin(w.cluster.RESTConfig(), ""); err != nil {
 		return nil, err
 	}
-	if w.driver, err = csidriver.Start(ctx, csidriver.Config{Name: driverName, Socket: w.socket(), Latency: p.latency}); err != nil {
+	if w.driver, err = csidriver.Start(ctx, csidriver.Config{Name: driverName, Socket: w.socket(), Latency: p.latency, Capacity: p.capacity}); err != nil {
 		return nil, err
 	}
-	return w, w.furnish(ctx)
+	return w, w.furnish(ctx, p.capacity != nil)
 }
 
-// furnish makes what a cluster with the driver has.
-func (w *stage) furnish(ctx context.Context) error {
+// furnish makes what a cluster with the driver has; capacity tells the scheduler
+// that the driver tells its capacity.
+func (w *stage) furnish(ctx context.Context, capacity bool) error {
 	if _, err := w.admin.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: leaseNamespace}}, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating namespace %s: %w", leaseNamespace, err)
 	}
-	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}}
+	driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: driverName}, Spec: storagev1.CSIDriverSpec{StorageCapacity: &capacity}}
 	if _, err := w.admin.StorageV1().CSIDrivers().Create(ctx, driver, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating CSIDriver %s: %w", driverName, err)
 	}
