@@ -344,3 +344,27 @@ func TestWholeWayOfAVolume(t *testing.T) {
 		})
 	}
 }
+
+// TestAnotherOneOfItsNameIsNotDeleted: the object was replaced after its volume was
+// deleted, and the one that has its name now stands for something else.
+func TestAnotherOneOfItsNameIsNotDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replaced := func(c *fake.Clientset) {
+			done := false
+			c.PrependReactor("delete", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if done {
+					return false, nil, nil
+				}
+				done = true
+				other := released(withFinalizers())
+				other.UID, other.ResourceVersion, other.Status.Phase = "another", "1000", v1.VolumeBound
+				return false, nil, c.Tracker().Update(action.GetResource(), other, "")
+			})
+		}
+		w := newWorld(t, setup{objects: []runtime.Object{released()}, before: replaced})
+		w.rest(5)
+		if left := w.pvs()["volume-1"]; left == nil || left.UID != "another" {
+			t.Errorf("left %v, want the one that took the name", left)
+		}
+	})
+}
