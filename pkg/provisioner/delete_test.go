@@ -345,29 +345,6 @@ func TestWholeWayOfAVolume(t *testing.T) {
 	}
 }
 
-// TestDeletionIsBoundToTheObject: another PersistentVolume may have the name by
-// now.
-func TestDeletionIsBoundToTheObject(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, setup{objects: []runtime.Object{released()}})
-		w.rest(2)
-		deletions := 0
-		for _, a := range w.client.Actions() {
-			d, ok := a.(clienttesting.DeleteActionImpl)
-			if !ok || a.GetResource().Resource != "persistentvolumes" {
-				continue
-			}
-			deletions++
-			if p := d.DeleteOptions.Preconditions; p == nil || p.UID == nil || *p.UID != released().UID {
-				t.Errorf("deleted with preconditions %+v", p)
-			}
-		}
-		if deletions != 1 {
-			t.Errorf("%d deletions, want one", deletions)
-		}
-	})
-}
-
 // TestFinalizerComesBeforeTheObjectIsDeleted: another writer, such as the old
 // leader, puts our finalizer on after it was looked for. It comes off again.
 func TestFinalizerComesBeforeTheObjectIsDeleted(t *testing.T) {
@@ -390,5 +367,29 @@ func TestFinalizerComesBeforeTheObjectIsDeleted(t *testing.T) {
 			t.Errorf("deleted %d times, left %v", removed, len(w.pvs()))
 		}
 		nothingRemembered(t, w)
+	})
+}
+
+// TestAnotherOneOfItsNameIsNotDeleted: the object was replaced after its volume was
+// deleted, and the one that has its name now stands for something else.
+func TestAnotherOneOfItsNameIsNotDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replaced := func(c *fake.Clientset) {
+			done := false
+			c.PrependReactor("delete", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if done {
+					return false, nil, nil
+				}
+				done = true
+				other := released(withFinalizers())
+				other.UID, other.ResourceVersion, other.Status.Phase = "another", "1000", v1.VolumeBound
+				return false, nil, c.Tracker().Update(action.GetResource(), other, "")
+			})
+		}
+		w := newWorld(t, setup{objects: []runtime.Object{released()}, before: replaced})
+		w.rest(5)
+		if left := w.pvs()["volume-1"]; left == nil || left.UID != "another" {
+			t.Errorf("left %v, want the one that took the name", left)
+		}
 	})
 }

@@ -97,13 +97,20 @@ func (leads) Run(ctx context.Context, lead leader.Lead) error { return lead(ctx,
 func TestGuardedDriver(t *testing.T) {
 	driver := csiclienttest.Start(t, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 	done := func(_ context.Context, req any) (any, error) {
-		if _, ok := req.(*csi.ControllerPublishVolumeRequest); ok {
+		switch req.(type) {
+		case *csi.ControllerPublishVolumeRequest:
 			return &csi.ControllerPublishVolumeResponse{}, nil
+		case *csi.ControllerUnpublishVolumeRequest:
+			return &csi.ControllerUnpublishVolumeResponse{}, nil
+		case *csi.CreateVolumeRequest:
+			return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: "v"}}, nil
+		default:
+			return &csi.DeleteVolumeResponse{}, nil
 		}
-		return &csi.ControllerUnpublishVolumeResponse{}, nil
 	}
-	driver.Handle("ControllerPublishVolume", done)
-	driver.Handle("ControllerUnpublishVolume", done)
+	for _, method := range []string{"ControllerPublishVolume", "ControllerUnpublishVolume", "CreateVolume", "DeleteVolume"} {
+		driver.Handle(method, done)
+	}
 	client, err := csiclient.New(csiclient.Config{Address: driver.Path})
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +126,11 @@ func TestGuardedDriver(t *testing.T) {
 		g := guarded{client, c.leads}
 		_, publish := g.ControllerPublish(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: "v", NodeId: "n", VolumeCapability: &csi.VolumeCapability{}})
 		_, unpublish := g.ControllerUnpublish(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: "v", NodeId: "n"})
-		for method, err := range map[string]error{"ControllerPublishVolume": publish, "ControllerUnpublishVolume": unpublish} {
+		_, create := g.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "v", VolumeCapabilities: []*csi.VolumeCapability{{}}})
+		_, remove := g.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "v"})
+		for method, err := range map[string]error{
+			"ControllerPublishVolume": publish, "ControllerUnpublishVolume": unpublish, "CreateVolume": create, "DeleteVolume": remove,
+		} {
 			if n := len(driver.Requests(method)); n != c.want {
 				t.Errorf("leads=%v: %d calls of %s, want %d", c.leads, n, method, c.want)
 			}
