@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,10 @@ const (
 // cast is who plays: the database and the bystanders.
 type cast struct {
 	world *rig.Rig
+	// volumes are what was provisioned, by claim.
+	volumes map[string]*v1.PersistentVolume
+	// took is how many seconds that was after the claim, by claim.
+	took map[string]float64
 	// uids are the pods of the database that ran, in order.
 	uids []string
 	// seen is the UID of each bystander at the start, by pod.
@@ -42,13 +47,13 @@ type Bystander struct {
 // enter starts the database on node-1, and the bystanders: two on node-1 whose
 // volumes fail there with the database's, one elsewhere on a shared volume.
 func enter(ctx context.Context, world *rig.Rig) (*cast, error) {
-	c := &cast{world: world, seen: map[string]string{}}
+	c := &cast{world: world, volumes: map[string]*v1.PersistentVolume{}, took: map[string]float64{}, seen: map[string]string{}}
 	for _, name := range []string{database, optedOut, hostPath} {
-		if _, err := world.NewVolume(ctx, name); err != nil {
+		if err := c.provision(ctx, name); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := world.NewVolume(ctx, shared, v1.ReadWriteMany); err != nil {
+	if err := c.provision(ctx, shared, v1.ReadWriteMany); err != nil {
 		return nil, err
 	}
 	for _, p := range []struct {
@@ -82,6 +87,25 @@ func enter(ctx context.Context, world *rig.Rig) (*cast, error) {
 	c.uids = []string{c.seen[database+"-0"]}
 	return c, nil
 }
+
+// provision makes a claim and waits for the volume that ha-sidecar provisions.
+func (c *cast) provision(ctx context.Context, claim string, modes ...v1.PersistentVolumeAccessMode) error {
+	begun := time.Now()
+	pv, err := c.world.Provision(ctx, claim, modes...)
+	if err != nil {
+		return err
+	}
+	c.volumes[claim], c.took[claim] = pv, time.Since(begun).Seconds()
+	what := "claim " + claim
+	if claim == database {
+		what = "the database's claim"
+	}
+	fmt.Printf("  %s was provisioned in %.3f s: %s\n", what, c.took[claim], pv.Name)
+	return nil
+}
+
+// id is the ID at the driver of a claim's volume.
+func (c *cast) id(claim string) string { return c.volumes[claim].Spec.CSI.VolumeHandle }
 
 func addHostPath(t *v1.PodTemplateSpec) {
 	t.Spec.Volumes = append(t.Spec.Volumes, v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{

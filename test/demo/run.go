@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
@@ -35,8 +34,13 @@ type Result struct {
 	// Bystanders that did not move, and what was said of them.
 	Bystanders []Bystander `json:"bystanders"`
 	Lines      int         `json:"lines"`
-	OK         bool        `json:"ok"`
-	Error      string      `json:"error,omitempty"`
+	// Provisioned is how many seconds it took from each claim to its being bound.
+	Provisioned map[string]float64 `json:"provisionedSeconds"`
+	// Removed is how many seconds it took from the deletion of the database and its
+	// claim until its volume was gone at the driver; none if all was kept.
+	Removed float64 `json:"removedSeconds,omitempty"`
+	OK      bool    `json:"ok"`
+	Error   string  `json:"error,omitempty"`
 }
 
 func run(ctx context.Context, out string, keep bool) (err error) {
@@ -60,9 +64,9 @@ func run(ctx context.Context, out string, keep bool) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w; the logs are in %s", err, filepath.Join(dir, "logs"))
 	}
-	err = play(ctx, world, result)
+	actors, err := play(ctx, world, keep, result)
 	if keep && err == nil {
-		waitForInterrupt(ctx, world, dir)
+		waitForInterrupt(ctx, actors, dir)
 	}
 	err = errors.Join(err, world.Stop())
 	result.OK = err == nil
@@ -76,14 +80,16 @@ func run(ctx context.Context, out string, keep bool) (err error) {
 	return nil
 }
 
-// play runs the scenes in order and checks the file at the end.
-func play(ctx context.Context, world *rig.Rig, result *Result) error {
+// play runs the scenes in order and checks the file. Unless all is to be kept,
+// it removes the database at the end.
+func play(ctx context.Context, world *rig.Rig, keep bool, result *Result) (*cast, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("the demonstration took longer than %v", bound))
 	defer cancel()
 	actors, err := enter(ctx, world)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	result.Provisioned = actors.took
 	show := func(scene func(context.Context, *cast) (*Scene, error)) error {
 		s, err := scene(ctx, actors)
 		if s != nil {
@@ -92,25 +98,28 @@ func play(ctx context.Context, world *rig.Rig, result *Result) error {
 		return err
 	}
 	if err := show(graceful); err != nil {
-		return err
+		return nil, err
 	}
 	if result.Bystanders, err = actors.checkBystanders(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := actors.heal(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := show(fenced); err != nil {
-		return err
+		return nil, err
 	}
 	lines, err := world.CheckVolume(database, actors.uids...)
 	if err != nil {
-		return fmt.Errorf("checking the database's file: %w", err)
+		return nil, fmt.Errorf("checking the database's file: %w", err)
 	}
 	result.Lines = len(lines)
 	fmt.Printf("\nThe database's file: %d lines, by the first pod and the %d that took its place, one after the other.\n"+
 		"No line that was synced is lost, none is doubled, no two pods wrote at once.\n", len(lines), len(actors.uids)-1)
-	return nil
+	if !keep {
+		result.Removed, err = actors.remove(ctx)
+	}
+	return actors, err
 }
 
 // save writes the result, and the logs beside it.
@@ -135,7 +144,8 @@ func save(out, dir string, result *Result) error {
 	return errors.Join(os.WriteFile(filepath.Join(out, "audit.log"), audit, 0o600), os.RemoveAll(dir))
 }
 
-func waitForInterrupt(ctx context.Context, world *rig.Rig, dir string) {
+func waitForInterrupt(ctx context.Context, actors *cast, dir string) {
+	world := actors.world
 	node, endpoint := firstNode, world.Sidecars[0].Endpoint
 	if pod := world.Pod(rig.Namespace, database+"-0"); pod != nil {
 		node = pod.Spec.NodeName
@@ -143,7 +153,7 @@ func waitForInterrupt(ctx context.Context, world *rig.Rig, dir string) {
 	if leader := world.Leader(); leader != nil {
 		endpoint = leader.Endpoint
 	}
-	path := fmt.Sprintf("%s %s", state.VolumeID(database), node)
+	path := fmt.Sprintf("%s %s", actors.id(database), node)
 	fmt.Printf(`
 The cluster stays up. Look at it, from here, with
   export KUBECONFIG=%[1]s
@@ -155,8 +165,10 @@ The cluster stays up. Look at it, from here, with
 Move the database once more, and bring the path back:
   bin/simdriver ctl --state-dir=%[5]s fail-path %[6]s
   bin/simdriver ctl --state-dir=%[5]s heal-path %[6]s
+Or delete the database and its claim, which deletes the volume at the driver:
+  bin/localcluster kubectl delete statefulset/%[8]s pvc/%[8]s
 Ctrl-C, or kill -INT %[7]d, ends everything and writes the results.
 `, world.Cluster.Kubeconfig(), endpoint, filepath.Join(dir, node+"-agent.sock"), filepath.Join(dir, "logs"),
-		world.StateDir(), path, os.Getpid())
+		world.StateDir(), path, os.Getpid(), database)
 	<-ctx.Done()
 }

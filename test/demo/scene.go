@@ -13,8 +13,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 	"github.com/ha-sidecar/ha-sidecar/pkg/kri/virtualnode/nodectl"
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
@@ -76,7 +76,7 @@ func (c *cast) proveFence(ctx context.Context, node *rig.Node, uid string) error
 	if err != nil {
 		return err
 	}
-	if err := c.world.Driver.HealPath(ctx, state.VolumeID(database), node.Name); err != nil {
+	if err := c.world.Driver.HealPath(ctx, c.id(database), node.Name); err != nil {
 		return err
 	}
 	if err := c.world.Await(ctx, "the old process has tried again", func() bool {
@@ -133,7 +133,7 @@ func (c *cast) fail(ctx context.Context, name string, steps func(old *v1.Pod) []
 	if err != nil {
 		return scene, err
 	}
-	for _, m := range append(steps(old), movedSteps(old, pod)...) {
+	for _, m := range append(steps(old), movedSteps(old, pod, c.volumes[database].Name)...) {
 		at, ok := c.world.Observer.First(scene.Fault, m.match)
 		if !ok {
 			return scene, fmt.Errorf("the step %q was never seen", m.what)
@@ -152,9 +152,9 @@ func (c *cast) fail(ctx context.Context, name string, steps func(old *v1.Pod) []
 // volumesOn lists the volumes that fail together: the database's, and on the
 // bystanders' node theirs.
 func (c *cast) volumesOn(node string) []string {
-	ids := []string{state.VolumeID(database)}
+	ids := []string{c.id(database)}
 	if node == firstNode {
-		ids = append(ids, state.VolumeID(optedOut), state.VolumeID(hostPath), state.VolumeID(shared))
+		ids = append(ids, c.id(optedOut), c.id(hostPath), c.id(shared))
 	}
 	return ids
 }
@@ -177,6 +177,37 @@ func (c *cast) heal(ctx context.Context) error {
 	}
 	fmt.Printf("  %8.3f s  the hold comes off\n", time.Since(begun).Seconds())
 	return nil
+}
+
+// remove deletes the database and its claim, and waits until the volume is gone
+// at the driver and no other is. It tells how many seconds that took.
+func (c *cast) remove(ctx context.Context) (seconds float64, err error) {
+	fmt.Println("\nThe database and its claim are deleted.")
+	begun := time.Now()
+	apps := c.world.Client.AppsV1().StatefulSets(rig.Namespace)
+	background := metav1.DeletePropagationBackground
+	if err := apps.Delete(ctx, database, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+		return 0, fmt.Errorf("deleting StatefulSet %s: %w", database, err)
+	}
+	if err := c.world.Unprovision(ctx, database, c.volumes[database]); err != nil {
+		return 0, err
+	}
+	seconds = time.Since(begun).Seconds()
+	fmt.Printf("  %8.3f s  its volume is gone at the driver, and its PersistentVolume too\n", seconds)
+	left, err := c.world.DriverVolumes(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for claim, pv := range c.volumes {
+		if _, there := left[pv.Name]; there == (claim == database) {
+			return 0, fmt.Errorf("the volume of %s is at the driver: %v", claim, there)
+		}
+	}
+	if len(left) != len(c.volumes)-1 {
+		return 0, fmt.Errorf("the driver has %d volumes, want those of the %d claims that are left", len(left), len(c.volumes)-1)
+	}
+	fmt.Printf("  the driver has the volumes of the other %d claims, and no more\n", len(left))
+	return seconds, nil
 }
 
 // firstWrite waits for the pod's first line.
@@ -235,7 +266,7 @@ func fencedSteps(old *v1.Pod) []milestone {
 		}})
 }
 
-func movedSteps(old, pod *v1.Pod) []milestone {
+func movedSteps(old, pod *v1.Pod, pv string) []milestone {
 	return []milestone{
 		{"pod gone", func(ch rig.Change) bool {
 			p, ok := ch.Old.(*v1.Pod)
@@ -243,7 +274,7 @@ func movedSteps(old, pod *v1.Pod) []milestone {
 		}},
 		{"VolumeAttachment gone", func(ch rig.Change) bool {
 			va, ok := ch.Old.(*storagev1.VolumeAttachment)
-			return ok && ch.Verb == "deleted" && va.Spec.NodeName == old.Spec.NodeName && *va.Spec.Source.PersistentVolumeName == database
+			return ok && ch.Verb == "deleted" && va.Spec.NodeName == old.Spec.NodeName && *va.Spec.Source.PersistentVolumeName == pv
 		}},
 		{"new pod bound to " + pod.Spec.NodeName, func(ch rig.Change) bool {
 			p, ok := ch.New.(*v1.Pod)
@@ -251,7 +282,7 @@ func movedSteps(old, pod *v1.Pod) []milestone {
 		}},
 		{"attached to " + pod.Spec.NodeName, func(ch rig.Change) bool {
 			va, ok := ch.New.(*storagev1.VolumeAttachment)
-			return ok && va.Spec.NodeName == pod.Spec.NodeName && *va.Spec.Source.PersistentVolumeName == database && va.Status.Attached
+			return ok && va.Spec.NodeName == pod.Spec.NodeName && *va.Spec.Source.PersistentVolumeName == pv && va.Status.Attached
 		}},
 		{"running", func(ch rig.Change) bool {
 			p, ok := ch.New.(*v1.Pod)

@@ -14,10 +14,11 @@ func (progress) Write(p []byte) (int, error) {
 }
 
 func explain() {
-	fmt.Printf(`A database runs as a StatefulSet on a CSI volume with ReadWriteOnce. Its storage becomes
-unreachable from its node: first the node can still stop the pod; then it is up and reports,
-but its agent hangs in killing the container, as with a process stuck in I/O. ha-sidecar moves
-the pod both times; the volume is never published to two nodes.
+	fmt.Printf(`A database runs as a StatefulSet on a CSI volume with ReadWriteOnce, which ha-sidecar provisions
+for its claim. Its storage becomes unreachable from its node: first the node can still stop the
+pod; then it is up and reports, but its agent hangs in killing the container, as with a process
+stuck in I/O. ha-sidecar moves the pod both times; the volume is never published to two nodes.
+At the end the claim is deleted, and with it the volume.
 
 Set for the demonstration, to be quick:
   ha-sidecar     %s

@@ -36,7 +36,7 @@ func TestPiraeus20_StuckInContainerCreating(t *testing.T) {
 	unmounted.awaitEvent(ctx, "FailoverRefused", "PodNotStarted")
 	// Nobody can say of a volume that is not attached whether the node reaches it.
 	unattached.await(ctx, "the VolumeAttachment tells of the error", func() bool {
-		va := w.Attachment(unattached.name, node)
+		va := unattached.attachment(node)
 		return va != nil && va.Status.AttachError != nil && strings.Contains(va.Status.AttachError.Message, "no path to the array")
 	})
 	both := []*stuck{unattached, unmounted}
@@ -77,15 +77,15 @@ type stuck struct {
 // refuses, and waits until that has happened.
 func (w *world) stuck(ctx context.Context, t *testing.T, name, node string, driver *simctl.Client, method string) *stuck {
 	t.Helper()
-	db := &stuck{driver: driver}
+	db := &stuck{database: w.provision(ctx, t, name), driver: driver}
 	db.fault = inject(ctx, t, driver, simctl.Fault{
-		Method: method, Volume: state.VolumeID(name), Node: node, Code: codes.Internal, Message: "no path to the array",
+		Method: method, Volume: db.id(), Node: node, Code: codes.Internal, Message: "no path to the array",
 	})
-	db.database = w.create(ctx, t, name, node)
+	db.starts(ctx, node)
 	db.hits(ctx, 1)
 	db.await(ctx, "the pod waits for its volume", func() bool {
 		db.pod = w.Pod(rig.Namespace, name+"-0")
-		return db.pod != nil && db.pod.Spec.NodeName == node && w.Attachment(name, node) != nil
+		return db.pod != nil && db.pod.Spec.NodeName == node && db.attachment(node) != nil
 	})
 	return db
 }

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/state"
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
@@ -30,11 +29,14 @@ func bounded(t *testing.T) context.Context {
 	return ctx
 }
 
-// database is a StatefulSet of one writer on one volume of the same name.
+// database is a StatefulSet of one writer on the volume that was provisioned for
+// a claim of the same name.
 type database struct {
 	*world
 	t    *testing.T
 	name string
+	// pv is the claim's.
+	pv *v1.PersistentVolume
 	// pod is the one that was last seen to run, and uids are all that ever were.
 	pod  *v1.Pod
 	uids []string
@@ -71,22 +73,36 @@ func (w *world) database(ctx context.Context, t *testing.T, name, node string, c
 // create starts a database and does not wait for it.
 func (w *world) create(ctx context.Context, t *testing.T, name, node string, changes ...func(*v1.PodTemplateSpec)) *database {
 	t.Helper()
-	db := &database{world: w, t: t, name: name}
-	if _, err := w.NewVolume(ctx, name); err != nil {
-		t.Fatal(err)
-	}
-	template, err := rig.WriterPod(name, node)
+	db := w.provision(ctx, t, name)
+	db.starts(ctx, node, changes...)
+	return db
+}
+
+// provision makes the claim of a database that is not started yet.
+func (w *world) provision(ctx context.Context, t *testing.T, name string) *database {
+	t.Helper()
+	pv, err := w.Provision(ctx, name)
 	if err != nil {
 		t.Fatal(err)
+	}
+	db := &database{world: w, t: t, name: name, pv: pv}
+	t.Cleanup(db.cleanUp)
+	return db
+}
+
+// starts creates the StatefulSet and does not wait for its pod.
+func (db *database) starts(ctx context.Context, node string, changes ...func(*v1.PodTemplateSpec)) {
+	db.t.Helper()
+	template, err := rig.WriterPod(db.name, node)
+	if err != nil {
+		db.t.Fatal(err)
 	}
 	for _, change := range changes {
 		change(&template)
 	}
-	t.Cleanup(db.cleanUp)
-	if err := w.CreateStatefulSet(ctx, name, template); err != nil {
-		t.Fatal(err)
+	if err := db.CreateStatefulSet(ctx, db.name, template); err != nil {
+		db.t.Fatal(err)
 	}
-	return db
 }
 
 // runs waits until the first pod does.
@@ -99,7 +115,14 @@ func (db *database) runs(ctx context.Context) {
 	db.pod, db.uids = pod, []string{string(pod.UID)}
 }
 
-func (db *database) id() string { return state.VolumeID(db.name) }
+// id is that of the volume at the driver.
+func (db *database) id() string { return db.pv.Spec.CSI.VolumeHandle }
+
+// attachment is the volume's VolumeAttachment on the node, nil when there is
+// none.
+func (db *database) attachment(node string) *storagev1.VolumeAttachment {
+	return db.Attachment(db.pv.Name, node)
+}
 
 // fails makes the volume fail from the pod's node, and from others if named.
 func (db *database) fails(ctx context.Context, more ...string) {
@@ -199,7 +222,7 @@ func (db *database) podStays(ctx context.Context) {
 
 func (db *database) liveAttachment(ctx context.Context) *storagev1.VolumeAttachment {
 	db.t.Helper()
-	va := db.Attachment(db.name, db.pod.Spec.NodeName)
+	va := db.attachment(db.pod.Spec.NodeName)
 	if va == nil {
 		return nil
 	}
@@ -220,7 +243,7 @@ func (db *database) stand() string {
 		if held(db.Node(n.Name)) {
 			fmt.Fprintf(&b, "%s is held; ", n.Name)
 		}
-		if va := db.Attachment(db.name, n.Name); va != nil {
+		if va := db.attachment(n.Name); va != nil {
 			fmt.Fprintf(&b, "VolumeAttachment on %s attached %v deleting %v; ", n.Name, va.Status.Attached, va.DeletionTimestamp)
 		}
 	}
@@ -230,8 +253,9 @@ func (db *database) stand() string {
 	return b.String()
 }
 
-// cleanUp heals what fails, deletes the database and waits until no trace of it
-// is left, the hold on its nodes included unless that is to stay.
+// cleanUp heals what fails, deletes the database and its claim, and waits until no
+// trace of it is left: the volume at the driver, and the hold on its nodes unless
+// that is to stay.
 func (db *database) cleanUp() {
 	ctx, cancel := cleanupContext()
 	defer cancel()
@@ -247,7 +271,7 @@ func (db *database) cleanUp() {
 		}
 		for _, n := range db.Nodes {
 			node := db.Node(n.Name)
-			if db.Attachment(db.name, n.Name) != nil || node == nil || !db.keepsHold && strings.Contains(node.Annotations[volume.HoldKey(rig.Driver)], `"`+db.name+`"`) {
+			if db.attachment(n.Name) != nil || node == nil || !db.keepsHold && strings.Contains(node.Annotations[volume.HoldKey(rig.Driver)], `"`+db.pv.Name+`"`) {
 				return false
 			}
 		}
@@ -255,14 +279,8 @@ func (db *database) cleanUp() {
 	}); err != nil {
 		db.t.Errorf("%v; it stands so: %s", err, db.stand())
 	}
-	grace := int64(0)
-	for _, err := range []error{
-		db.Client.CoreV1().PersistentVolumeClaims(rig.Namespace).Delete(ctx, db.name, metav1.DeleteOptions{GracePeriodSeconds: &grace}),
-		db.Client.CoreV1().PersistentVolumes().Delete(ctx, db.name, metav1.DeleteOptions{}),
-	} {
-		if err != nil && !apierrors.IsNotFound(err) {
-			db.t.Error(err)
-		}
+	if err := db.Unprovision(ctx, db.name, db.pv); err != nil {
+		db.t.Error(err)
 	}
 }
 

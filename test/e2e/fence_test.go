@@ -148,7 +148,7 @@ func TestExternalAttacher215_StatusIsNoProofOfDetach(t *testing.T) {
 	id := db.inject(ctx, simctl.Fault{Method: unpublish, Hang: true})
 	db.fails(ctx)
 	db.hits(ctx, id, 1)
-	va := w.Attachment(db.name, old.Spec.NodeName)
+	va := db.attachment(old.Spec.NodeName)
 	_, err := w.Client.StorageV1().VolumeAttachments().Patch(ctx, va.Name, types.MergePatchType, []byte(`{"status":{"attached":false}}`), metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestExternalAttacher215_StatusIsNoProofOfDetach(t *testing.T) {
 	// status, tries to attach to the old node again, and gives up after 2 minutes.
 	db.await(ctx, "the old pod and its VolumeAttachment are gone", func() bool {
 		pod := w.Pod(rig.Namespace, old.Name)
-		return (pod == nil || pod.UID != old.UID) && w.Attachment(db.name, old.Spec.NodeName) == nil
+		return (pod == nil || pod.UID != old.UID) && db.attachment(old.Spec.NodeName) == nil
 	})
 }
 
@@ -194,7 +194,7 @@ func TestLinstorCSI52_UnpublishAnswersNotFound(t *testing.T) {
 	db.hits(ctx, id, 1)
 	begun := time.Now()
 	db.await(ctx, "the VolumeAttachment tells of the error", func() bool {
-		va := w.Attachment(db.name, node)
+		va := db.attachment(node)
 		return va != nil && va.Status.DetachError != nil && va.Status.DetachError.Message != ""
 	})
 	db.hits(ctx, id, 4)
@@ -205,7 +205,7 @@ func TestLinstorCSI52_UnpublishAnswersNotFound(t *testing.T) {
 	if err := w.Driver.Clear(ctx, id); err != nil {
 		t.Fatal(err)
 	}
-	db.await(ctx, "the VolumeAttachment is gone", func() bool { return w.Attachment(db.name, node) == nil })
+	db.await(ctx, "the VolumeAttachment is gone", func() bool { return db.attachment(node) == nil })
 }
 
 // The leader is killed after it has recorded the fence and before the storage

@@ -86,7 +86,7 @@ func TestLegacyDialect(t *testing.T) {
 		}
 		db.moves(ctx)
 		db.await(ctx, "the end is told", func() bool {
-			return slices.ContainsFunc(w.Events(node, "FailoverDone"), func(e *v1.Event) bool { return strings.Contains(e.Message, "["+db.name+"]") })
+			return slices.ContainsFunc(w.Events(node, "FailoverDone"), func(e *v1.Event) bool { return strings.Contains(e.Message, "["+db.pv.Name+"]") })
 		})
 	})
 }

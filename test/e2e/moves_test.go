@@ -28,7 +28,7 @@ func TestPiraeus7_SecondFailoverOfTheSameVolume(t *testing.T) {
 	db.fails(ctx)
 	db.moves(ctx)
 	for _, node := range []string{first, second} {
-		db.await(ctx, "the VolumeAttachment on "+node+" is gone", func() bool { return w.Attachment(db.name, node) == nil })
+		db.await(ctx, "the VolumeAttachment on "+node+" is gone", func() bool { return db.attachment(node) == nil })
 	}
 }
 
@@ -45,7 +45,7 @@ func TestPiraeusPR16_ReadyNodeIsAsked(t *testing.T) {
 	db.awaitEvent(ctx, "FailoverEvicted", "fails on node "+old.Spec.NodeName)
 	db.moves(ctx)
 	for _, ch := range w.Observer.Changes() {
-		if va, ok := ch.New.(*storagev1.VolumeAttachment); ok && onNode(va, db.name, old.Spec.NodeName) && volume.Fenced(va) {
+		if va, ok := ch.New.(*storagev1.VolumeAttachment); ok && onNode(va, db.pv.Name, old.Spec.NodeName) && volume.Fenced(va) {
 			t.Error("a fence was recorded, although the pod went when it was asked to")
 		}
 		if pod, ok := ch.New.(*v1.Pod); ok && pod.UID == old.UID && pod.DeletionTimestamp != nil && *pod.DeletionGracePeriodSeconds == 0 && pod.Status.Phase == v1.PodRunning {
@@ -100,12 +100,12 @@ func TestLonghorn2947_PodGoesBeforeItsAttachment(t *testing.T) {
 	leaving := at("the old VolumeAttachment is being deleted", func(ch rig.Change) bool {
 		va, ok := ch.New.(*storagev1.VolumeAttachment)
 		gone, was := ch.Old.(*storagev1.VolumeAttachment)
-		return ok && onNode(va, db.name, old.Spec.NodeName) && va.DeletionTimestamp != nil ||
-			was && ch.Verb == "deleted" && onNode(gone, db.name, old.Spec.NodeName)
+		return ok && onNode(va, db.pv.Name, old.Spec.NodeName) && va.DeletionTimestamp != nil ||
+			was && ch.Verb == "deleted" && onNode(gone, db.pv.Name, old.Spec.NodeName)
 	})
 	attached := at("the new VolumeAttachment is attached", func(ch rig.Change) bool {
 		va, ok := ch.New.(*storagev1.VolumeAttachment)
-		return ok && onNode(va, db.name, db.pod.Spec.NodeName) && va.Status.Attached
+		return ok && onNode(va, db.pv.Name, db.pod.Spec.NodeName) && va.Status.Attached
 	})
 	if leaving.Before(podGone) {
 		// Two watches: the order is that of the API server only within a few milliseconds.
@@ -129,17 +129,17 @@ func TestLonghorn5937_Kubernetes106151_AttachmentMadeAgainUnderTheMove(t *testin
 	ctx := bounded(t)
 	db := w.database(ctx, t, "longhorn5937", node)
 	db.hangs(ctx)
-	old := w.Attachment(db.name, db.pod.Spec.NodeName)
+	old := db.attachment(db.pod.Spec.NodeName)
 	db.fails(ctx)
 	db.awaitEvent(ctx, "FailoverEvicted", "")
 	if err := w.Client.StorageV1().VolumeAttachments().Delete(ctx, old.Name, deleteNow(old.UID)); err != nil {
 		t.Fatal(err)
 	}
 	db.moves(ctx)
-	db.await(ctx, "the old node's VolumeAttachment is gone for good", func() bool { return w.Attachment(db.name, old.Spec.NodeName) == nil })
+	db.await(ctx, "the old node's VolumeAttachment is gone for good", func() bool { return db.attachment(old.Spec.NodeName) == nil })
 	if _, again := w.Observer.First(old.CreationTimestamp.Time, func(ch rig.Change) bool {
 		va, ok := ch.New.(*storagev1.VolumeAttachment)
-		return ok && onNode(va, db.name, old.Spec.NodeName) && va.UID != old.UID
+		return ok && onNode(va, db.pv.Name, old.Spec.NodeName) && va.UID != old.UID
 	}); !again {
 		t.Error("the VolumeAttachment was not made again, so nothing was tested")
 	}

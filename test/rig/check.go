@@ -89,14 +89,18 @@ func ParseSynced(log []byte) (number int64, failed bool) {
 	return number, failed
 }
 
-// VolumeFile reads a file of a volume where the driver keeps it, past every
-// node.
+// VolumeFile reads a file of a volume, by the name of its claim or of its
+// PersistentVolume, where the driver keeps it, past every node.
 func (r *Rig) VolumeFile(volume, name string) ([]byte, error) {
+	handle, err := r.Handle(volume)
+	if err != nil {
+		return nil, err
+	}
 	store, err := state.New(state.Config{Dir: r.StateDir()})
 	if err != nil {
 		return nil, err
 	}
-	return os.ReadFile(filepath.Join(store.DataDir(state.VolumeID(volume)), name))
+	return os.ReadFile(filepath.Join(store.DataDir(handle), name))
 }
 
 // Lines reads the writer's file of a volume.

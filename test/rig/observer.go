@@ -24,8 +24,8 @@ type Change struct {
 	Old, New any
 }
 
-// Observer watches pods, claims, VolumeAttachments, nodes, CSINodes and events as an
-// administrator, keeps every change in order, and wakes those who wait.
+// Observer watches pods, claims, PersistentVolumes, VolumeAttachments, nodes,
+// CSINodes and events as an administrator, keeps every change in order, and wakes those who wait.
 type Observer struct {
 	factory informers.SharedInformerFactory
 	cancel  context.CancelFunc
@@ -41,6 +41,7 @@ func newObserver(ctx context.Context, client kubernetes.Interface) (*Observer, e
 	core := o.factory.Core().V1()
 	for _, inf := range []cache.SharedIndexInformer{
 		core.Pods().Informer(), core.Nodes().Informer(), core.Events().Informer(), core.PersistentVolumeClaims().Informer(),
+		core.PersistentVolumes().Informer(),
 		o.factory.Storage().V1().VolumeAttachments().Informer(), o.factory.Storage().V1().CSINodes().Informer(),
 	} {
 		if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -150,6 +151,15 @@ func (r *Rig) Claim(namespace, name string) *v1.PersistentVolumeClaim {
 		return nil
 	}
 	return claim
+}
+
+// PV is the observer's view of a PersistentVolume, nil when there is none.
+func (r *Rig) PV(name string) *v1.PersistentVolume {
+	pv, err := r.Observer.factory.Core().V1().PersistentVolumes().Lister().Get(name)
+	if err != nil {
+		return nil
+	}
+	return pv
 }
 
 // Node is the observer's view of a node, nil when there is none.

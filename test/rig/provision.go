@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -64,15 +67,89 @@ func (r *Rig) AwaitBound(ctx context.Context, namespace, claim string) (pv *v1.P
 		if now == nil || now.Status.Phase != v1.ClaimBound {
 			return false
 		}
-		// The observer does not watch these.
-		found, err := r.Client.CoreV1().PersistentVolumes().Get(ctx, now.Spec.VolumeName, metav1.GetOptions{})
-		if err != nil || found.Status.Phase != v1.VolumeBound || found.Spec.ClaimRef == nil || found.Spec.ClaimRef.UID != now.UID {
+		found := r.PV(now.Spec.VolumeName)
+		if found == nil || found.Status.Phase != v1.VolumeBound || found.Spec.ClaimRef == nil || found.Spec.ClaimRef.UID != now.UID {
 			return false
 		}
 		pv = found
 		return true
 	})
 	return pv, err
+}
+
+// Class is the StorageClass of what Provision provisions.
+const Class = "provisioned"
+
+// Provision creates a claim of the class Class, which it makes when there is
+// none, and waits until ha-sidecar has provisioned it and it is bound. The
+// volume goes with the claim: see Unprovision. No modes: ReadWriteOnce.
+func (r *Rig) Provision(ctx context.Context, claim string, modes ...v1.PersistentVolumeAccessMode) (*v1.PersistentVolume, error) {
+	if _, err := r.NewClass(ctx, Class, func(class *storagev1.StorageClass) {
+		policy := v1.PersistentVolumeReclaimDelete
+		class.ReclaimPolicy = &policy
+	}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, err
+	}
+	if _, err := r.NewClaim(ctx, claim, Class, func(c *v1.PersistentVolumeClaim) {
+		if len(modes) > 0 {
+			c.Spec.AccessModes = modes
+		}
+	}); err != nil {
+		return nil, err
+	}
+	pv, err := r.AwaitBound(ctx, Namespace, claim)
+	if err != nil {
+		return nil, err
+	}
+	// A claim may bind to a volume that somebody else made.
+	if by := pv.Annotations[provisionedBy]; by != Driver || pv.Spec.CSI == nil || pv.Spec.CSI.Driver != Driver {
+		return nil, fmt.Errorf("claim %s is bound to PersistentVolume %s, which %q provisioned and not %s", claim, pv.Name, by, Driver)
+	}
+	return pv, nil
+}
+
+// provisionedBy is the annotation that names a PersistentVolume's provisioner.
+const provisionedBy = "pv.kubernetes.io/provisioned-by"
+
+// Unprovision deletes a claim that Provision made, and waits until its
+// PersistentVolume and the volume at the driver are gone too.
+func (r *Rig) Unprovision(ctx context.Context, claim string, pv *v1.PersistentVolume) error {
+	if err := r.Client.CoreV1().PersistentVolumeClaims(Namespace).Delete(ctx, claim, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting PersistentVolumeClaim %s: %w", claim, err)
+	}
+	var bad error
+	err := r.Await(ctx, "claim "+claim+", PersistentVolume "+pv.Name+" and its volume are gone", func() bool {
+		if r.Claim(Namespace, claim) != nil || r.PV(pv.Name) != nil {
+			return false
+		}
+		volumes, err := r.Driver.Volumes(ctx)
+		bad = err
+		return err != nil || !slices.ContainsFunc(volumes, func(v simctl.Volume) bool { return v.ID == pv.Spec.CSI.VolumeHandle })
+	})
+	return errors.Join(err, bad)
+}
+
+// VolumeOf is the observer's view of the PersistentVolume that a claim of
+// Namespace is bound to, nil when there is none.
+func (r *Rig) VolumeOf(claim string) *v1.PersistentVolume {
+	c := r.Claim(Namespace, claim)
+	if c == nil || c.Spec.VolumeName == "" {
+		return nil
+	}
+	return r.PV(c.Spec.VolumeName)
+}
+
+// Handle is the ID at the driver of a volume, by the name of its claim or of its
+// PersistentVolume.
+func (r *Rig) Handle(name string) (string, error) {
+	pv := r.VolumeOf(name)
+	if pv == nil {
+		pv = r.PV(name)
+	}
+	if pv == nil || pv.Spec.CSI == nil {
+		return "", fmt.Errorf("%s is neither a claim with a volume of a CSI driver nor such a PersistentVolume", name)
+	}
+	return pv.Spec.CSI.VolumeHandle, nil
 }
 
 // DriverVolumes are the volumes that exist at the driver, by the name that
