@@ -23,10 +23,10 @@ func TestMetrics(t *testing.T) {
 		}
 		m := &maker{
 			provision: func(o VolumeOptions) (*v1.PersistentVolume, ProvisioningState, error) {
-				switch {
-				case o.PVC.Name == "claim-3":
+				switch o.PVC.Name {
+				case "claim-3":
 					return nil, ProvisioningInBackground, errFake
-				case o.PVC.Name == "claim-2":
+				case "claim-2":
 					return nil, ProvisioningFinished, errFake
 				}
 				return nfsVolume(o), ProvisioningFinished, nil
