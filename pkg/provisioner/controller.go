@@ -69,6 +69,8 @@ type ProvisionController struct {
 	holds                func(volume.Handle) bool
 
 	claimInformer, volumeInformer, classInformer, attachmentInformer cache.SharedIndexInformer
+	// beside are informers that the provisioner reads.
+	beside []cache.InformerSynced
 
 	volumes corelisters.PersistentVolumeLister
 	classes storagelisters.StorageClassLister

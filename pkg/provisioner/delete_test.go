@@ -393,3 +393,20 @@ func TestAnotherOneOfItsNameIsNotDeleted(t *testing.T) {
 		}
 	})
 }
+
+// TestServerIsToldOnceToDelete: an informer that lags makes no second request.
+func TestServerIsToldOnceToDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{objects: []runtime.Object{released()}, before: deaf("persistentvolumes")})
+		w.rest(100)
+		writes := map[string]int{}
+		for _, a := range w.client.Actions() {
+			if verb := a.GetVerb(); a.GetResource().Resource == "persistentvolumes" && (verb == "patch" || verb == "delete") {
+				writes[verb]++
+			}
+		}
+		if writes["patch"] != 1 || writes["delete"] != 1 {
+			t.Errorf("requests: %v, want one of each", writes)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
 
@@ -73,4 +74,10 @@ func WithVolumeAttachments(holds func(volume.Handle) bool) Option {
 // PersistentVolume. It must not block.
 func WithOnChange(f func(*v1.PersistentVolume)) Option {
 	return func(ctrl *ProvisionController) { ctrl.onChange = f }
+}
+
+// WithSynced has Run wait for further informers, of which the provisioner reads:
+// what they do not have yet must not pass for gone.
+func WithSynced(synced ...cache.InformerSynced) Option {
+	return func(ctrl *ProvisionController) { ctrl.beside = append(ctrl.beside, synced...) }
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -181,5 +182,31 @@ func TestClaimGoesBeforeTheRecordsAreRead(t *testing.T) {
 		w.api.dropClaim("claim-1")
 		w.rest(10)
 		nothingRemembered(t, w)
+	})
+}
+
+// lastWords is a provisioner that is drained while its records are read, and whose
+// informers have ended by the time that it answers.
+type lastWords struct {
+	*maker
+	drain chan func()
+}
+
+func (l *lastWords) Begun(context.Context, func(*v1.PersistentVolumeClaim)) ([]*v1.PersistentVolumeClaim, error) {
+	(<-l.drain)()
+	time.Sleep(time.Minute)
+	return nil, nil
+}
+
+// TestDrainedWhileRecordsAreRead: that is no fault, and nothing begins.
+func TestDrainedWhileRecordsAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		drain := make(chan func(), 1)
+		w := newWorld(t, setup{objects: oneClaim(), wrap: func(m *maker) Provisioner { return &lastWords{maker: m, drain: drain} }})
+		drain <- w.ctrl.Drain
+		<-w.ended
+		if made, _ := w.maker.calls(); w.err != nil || made != 0 {
+			t.Errorf("%d volumes made, error %v", made, w.err)
+		}
 	})
 }

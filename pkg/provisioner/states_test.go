@@ -144,26 +144,32 @@ func TestClaimsInProgressIsUsedForDeletedPVCs(t *testing.T) {
 }
 
 // TestClaimDeletedWhileProvisioning: it goes while its first call is under way.
-// The volume would outlive it by its class.
+// The volume would outlive it by its class, also where the informer lags.
 func TestClaimDeletedWhileProvisioning(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := &maker{}
-		m.provision = func(options VolumeOptions) (*v1.PersistentVolume, ProvisioningState, error) {
-			time.Sleep(time.Second)
-			return nfsVolume(options), ProvisioningFinished, nil
-		}
-		w := newWorld(t, setup{
-			objects: []runtime.Object{storageClass("class-1", ourName, withPolicy(v1.PersistentVolumeReclaimRetain)), claim("claim-1", "uid-1-1", "class-1", ourName)},
-			maker:   m, noResync: true,
+	for name, before := range map[string]func(*fake.Clientset){"seen": nil, "not seen": deaf("persistentvolumeclaims")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := &maker{}
+				m.provision = func(options VolumeOptions) (*v1.PersistentVolume, ProvisioningState, error) {
+					time.Sleep(time.Second)
+					return nfsVolume(options), ProvisioningFinished, nil
+				}
+				w := newWorld(t, setup{
+					objects: []runtime.Object{storageClass("class-1", ourName, withPolicy(v1.PersistentVolumeReclaimRetain)), claim("claim-1", "uid-1-1", "class-1", ourName)},
+					maker:   m, noResync: true, before: before,
+				})
+				w.rest(1)
+				w.api.dropClaim("claim-1")
+				w.rest(20)
+				if pv := w.pvs()["pvc-uid-1-1"]; pv == nil || pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete {
+					t.Errorf("PersistentVolume = %+v, want one with policy Delete", pv)
+				}
+				if before == nil {
+					nothingRemembered(t, w)
+				}
+			})
 		})
-		w.rest(1)
-		w.api.dropClaim("claim-1")
-		w.rest(20)
-		if pv := w.pvs()["pvc-uid-1-1"]; pv == nil || pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete {
-			t.Errorf("PersistentVolume = %+v, want one with policy Delete", pv)
-		}
-		nothingRemembered(t, w)
-	})
+	}
 }
 
 // nothingRemembered holds once nothing is in the cluster any more.

@@ -19,7 +19,7 @@ func (ctrl *ProvisionController) synced() []cache.InformerSynced {
 	if ctrl.guardAttached {
 		synced = append(synced, ctrl.attachmentInformer.HasSynced)
 	}
-	return synced
+	return append(synced, ctrl.beside...)
 }
 
 // ownRecorder makes a recorder; the result ends it.

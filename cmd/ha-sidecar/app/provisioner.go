@@ -11,6 +11,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/leader"
 	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient"
@@ -64,6 +65,7 @@ func newProvisioner(ctx context.Context, d deps, c *controllers) (*provisioning,
 		provisioner.WithRetryInterval(retryStart, retryMax),
 		provisioner.WithoutRetryLimit(),
 		provisioner.WithAdditionalNames(csiProvisioner.AdditionalNames()...),
+		provisioner.WithSynced(csiProvisioner.synced),
 		provisioner.WithOnChange(refreshed(csiProvisioner.capacity)),
 		provisioner.WithVolumeName(volumeNamer(o.VolumeNamePrefix, o.VolumeNameUUIDLength)),
 	}
@@ -84,6 +86,8 @@ type csiParts struct {
 	journal  *journal.Journal
 	capacity *capacity.Controller
 	beside   []func(context.Context) error
+	// synced reports whether it is known where volumes can be.
+	synced cache.InformerSynced
 }
 
 func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
@@ -94,6 +98,7 @@ func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
 	if err != nil {
 		return nil, err
 	}
+	parts.synced = local.segments.HasSynced
 	if parts.journal, err = journal.New(journal.Config{
 		Client: d.clients.Work, Namespace: d.namespace, Name: local.journal, Timeout: timeout,
 		Found: func(ctx context.Context, records map[string]string) { parts.Found(ctx, records) },

@@ -65,7 +65,8 @@ func (c *cluster) start() {
 		c.t.Fatal(err)
 	}
 	ctrl := provisioner.NewProvisionController(c.client, 0, testDriver, c.p, "", true, 0, provisioner.WithInformerFactory(shared),
-		provisioner.WithEventRecorder(c.events), provisioner.WithoutRetryLimit(), provisioner.WithRetryInterval(time.Second, retryMax))
+		provisioner.WithEventRecorder(c.events), provisioner.WithoutRetryLimit(), provisioner.WithRetryInterval(time.Second, retryMax),
+		provisioner.WithSynced(shared.Core().V1().Nodes().Informer().HasSynced, shared.Storage().V1().CSINodes().Informer().HasSynced))
 	stop, ended := make(chan struct{}), make(chan struct{})
 	shared.Start(stop)
 	go func() {

@@ -170,7 +170,7 @@ func TestWaitingCostsNoWorker(t *testing.T) {
 			objects = append(objects, newClaim(fmt.Sprintf("c%d", i), "fast"))
 		}
 		c := newCrowd(t, newAPI(objects...), []int{100}, true)
-		time.Sleep(DefaultBaseDelay)
+		time.Sleep(DefaultBaseDelay + time.Second) // and a retry
 		synctest.Wait()
 		c.check(t, 100)
 	})
