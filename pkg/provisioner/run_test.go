@@ -307,3 +307,21 @@ func TestOneClaimBlocks(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 	})
 }
+
+// TestWhatTheProvisionerReadsIsWaitedFor: a node that was not heard of yet must not
+// pass for one that is gone.
+func TestWhatTheProvisionerReadsIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard atomic.Bool
+		w := newWorld(t, setup{objects: oneClaim(), options: []Option{WithSynced(heard.Load)}})
+		w.rest(20)
+		if made, _ := w.maker.calls(); made != 0 {
+			t.Error("provisioned before")
+		}
+		heard.Store(true)
+		w.rest(20)
+		if made, _ := w.maker.calls(); made != 1 {
+			t.Errorf("provisioned %d times after", made)
+		}
+	})
+}
