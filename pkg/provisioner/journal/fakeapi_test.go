@@ -97,7 +97,7 @@ func (a *api) store(cm *v1.ConfigMap, create bool) (*v1.ConfigMap, error) {
 		return nil, apierrors.NewAlreadyExists(resource, cm.Name)
 	case !create && was == nil:
 		return nil, apierrors.NewNotFound(resource, cm.Name)
-	case !create && was.ResourceVersion != cm.ResourceVersion:
+	case !create && cm.ResourceVersion != "" && was.ResourceVersion != cm.ResourceVersion: // one without is unconditional
 		return nil, apierrors.NewConflict(resource, cm.Name, nil)
 	}
 	a.version++
