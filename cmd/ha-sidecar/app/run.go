@@ -115,8 +115,10 @@ func (p *process) main(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	capacityQPS, capacityBurst := p.opts.Capacity.limit()
 	clients, err := kube.NewClients(ctx, kube.Config{
 		Kubeconfig: p.opts.Kubeconfig, QPS: p.opts.KubeAPIQPS, Burst: p.opts.KubeAPIBurst,
+		CapacityQPS: capacityQPS, CapacityBurst: capacityBurst,
 		UserAgent:    "ha-sidecar/" + version.Get().Version,
 		LeaseTimeout: p.opts.Leader.RenewDeadline / 2, MayWrite: p.elect.IsLeader,
 	})
