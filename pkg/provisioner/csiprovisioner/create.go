@@ -35,7 +35,7 @@ func (p *Provisioner) create(ctx context.Context, in *intent, a attempt) (*v1.Pe
 	request.Secrets = a.secrets
 	// However this call ends, and if it panics, the volume may exist.
 	a.tried, in.tried = in.tried, true
-	bounded, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	bounded, cancel := context.WithTimeout(volume.WithMigrated(ctx, in.Migrated), p.cfg.Timeout)
 	defer cancel()
 	response, err := p.cfg.Driver.CreateVolume(bounded, request)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -47,11 +48,14 @@ type fakeDriver struct {
 	volumes map[string]*csi.Volume
 	created []*csi.CreateVolumeRequest
 	deleted []*csi.DeleteVolumeRequest
+	// migrated is what the metric of each call is to tell.
+	migrated []bool
 }
 
-func (d *fakeDriver) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+func (d *fakeDriver) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.migrated = append(d.migrated, volume.Migrated(ctx))
 	d.created = append(d.created, proto.Clone(req).(*csi.CreateVolumeRequest))
 	if d.create != nil {
 		return d.create(req)
@@ -72,9 +76,10 @@ func (d *fakeDriver) make(req *csi.CreateVolumeRequest) *csi.CreateVolumeRespons
 	return &csi.CreateVolumeResponse{Volume: d.volumes[req.Name]}
 }
 
-func (d *fakeDriver) DeleteVolume(_ context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+func (d *fakeDriver) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.migrated = append(d.migrated, volume.Migrated(ctx))
 	d.deleted = append(d.deleted, proto.Clone(req).(*csi.DeleteVolumeRequest))
 	if d.remove != nil {
 		if err := d.remove(req); err != nil {
@@ -90,6 +95,16 @@ func (d *fakeDriver) calls() (created, deleted int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.created), len(d.deleted)
+}
+
+// wantMigrated compares what the metrics of all calls would tell.
+func (d *fakeDriver) wantMigrated(t *testing.T, want ...bool) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Equal(d.migrated, want) {
+		t.Errorf("the calls are of migrated volumes: %v, want %v", d.migrated, want)
+	}
 }
 
 func (d *fakeDriver) left() []string {
