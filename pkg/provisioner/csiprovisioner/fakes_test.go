@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/journal"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/source"
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
@@ -121,11 +122,24 @@ type fakeJournal struct {
 	ever []string
 	// put is called before a record is acknowledged, without the lock.
 	put func(key, value string) error
+	// unread is what Open cannot read.
+	unread []journal.Unread
 	// opens fails Open so many times.
 	opens int
 }
 
 func newFakeJournal() *fakeJournal { return &fakeJournal{records: map[string]string{}} }
+
+func (j *fakeJournal) Page(key string) *v1.ObjectReference {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, there := j.records[key]; !there {
+		return nil
+	}
+	return &v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "csi", Name: "journal-0", UID: "page-uid"}
+}
+
+func (j *fakeJournal) Unread() []journal.Unread { return j.unread }
 
 func (j *fakeJournal) Open(context.Context) (map[string]string, error) {
 	j.mu.Lock()
