@@ -34,6 +34,10 @@ type Config struct {
 	// priority and fairness, 50 and 100 elsewhere.
 	QPS   float32
 	Burst int
+	// CapacityQPS and CapacityBurst limit the capacity lane alone, beside the
+	// above. 0: it is the work lane.
+	CapacityQPS   float32
+	CapacityBurst int
 	// UserAgent names the process; each lane adds its own name.
 	UserAgent string
 	// LeaseTimeout bounds one request of the lease lane.
@@ -50,6 +54,8 @@ type Clients struct {
 	Lease kubernetes.Interface
 	// Work carries everything the controllers read and write.
 	Work kubernetes.Interface
+	// Capacity carries what is read and written of CSIStorageCapacity objects.
+	Capacity kubernetes.Interface
 	// Dynamic is Work for what has no client of its own: objects of CRDs.
 	Dynamic dynamic.Interface
 	// Events carries events.
@@ -81,6 +87,9 @@ func NewClients(ctx context.Context, cfg Config) (*Clients, error) {
 	if clients.Work, err = kubernetes.NewForConfig(rest.AddUserAgent(rest.CopyConfig(base), cfg.UserAgent)); err != nil {
 		return nil, fmt.Errorf("making the client: %w", err)
 	}
+	if clients.Capacity, err = capacityLane(cfg, base, clients.Work); err != nil {
+		return nil, err
+	}
 	untyped := rest.AddUserAgent(rest.CopyConfig(base), cfg.UserAgent)
 	if clients.Dynamic, err = dynamic.NewForConfig(untyped); err != nil {
 		return nil, fmt.Errorf("making the dynamic client: %w", err)
@@ -91,6 +100,20 @@ func NewClients(ctx context.Context, cfg Config) (*Clients, error) {
 		return nil, fmt.Errorf("making the events client: %w", err)
 	}
 	return clients, nil
+}
+
+// capacityLane is a client with a limit of its own, where there is one.
+func capacityLane(cfg Config, base *rest.Config, work kubernetes.Interface) (kubernetes.Interface, error) {
+	if cfg.CapacityQPS == 0 {
+		return work, nil
+	}
+	own := rest.AddUserAgent(rest.CopyConfig(base), cfg.UserAgent+"/capacity")
+	own.QPS, own.Burst = cfg.CapacityQPS, cfg.CapacityBurst
+	client, err := kubernetes.NewForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("making the capacity client: %w", err)
+	}
+	return client, nil
 }
 
 // restConfig explains a missing file better than the loader does.

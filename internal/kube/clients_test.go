@@ -108,6 +108,53 @@ func TestLanes(t *testing.T) {
 	}
 }
 
+// Without a limit of its own capacity is work like any other; with one it alone is
+// held to it.
+func TestCapacityLane(t *testing.T) {
+	agents := make(chan string, 1)
+	srv := apiServer(t, true, func(w http.ResponseWriter, r *http.Request) {
+		agents <- r.UserAgent()
+		w.WriteHeader(http.StatusNotFound)
+	})
+	connect := func(cfg Config) *Clients {
+		t.Helper()
+		cfg.Kubeconfig, cfg.UserAgent = kubeconfig(t, srv.URL), "ha-sidecar/1"
+		cfg.MayWrite = func() bool { return false }
+		clients, err := NewClients(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return clients
+	}
+	if clients := connect(Config{}); clients.Capacity != clients.Work {
+		t.Error("without a limit there is a lane of its own")
+	}
+	clients := connect(Config{CapacityQPS: 0.5, CapacityBurst: 3})
+	limit := clients.Capacity.StorageV1().RESTClient().GetRateLimiter()
+	if limit == nil || limit.QPS() != 0.5 {
+		t.Fatalf("the limit is %v, want 0.5", limit)
+	}
+	for i := range 3 {
+		if !limit.TryAccept() {
+			t.Errorf("only %d requests at once, want 3", i)
+		}
+	}
+	if limit.TryAccept() {
+		t.Error("a fourth request at once")
+	}
+	if l := clients.Work.StorageV1().RESTClient().GetRateLimiter(); l != nil {
+		t.Error("the work is limited too")
+	}
+	// Writes are held back without the lease, as on the other lanes.
+	if err := (lane{t, clients.Capacity}).write(); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("write() = %v", err)
+	}
+	_ = lane{t, connect(Config{CapacityQPS: 1, CapacityBurst: 1}).Capacity}.read()
+	if got := <-agents; !strings.HasSuffix(got, "ha-sidecar/1/capacity") {
+		t.Errorf("user agent %q", got)
+	}
+}
+
 // A renewal that hangs must leave time for another before the deadline.
 func TestLeaseLaneGivesUp(t *testing.T) {
 	hold := make(chan struct{})

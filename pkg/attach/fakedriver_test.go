@@ -54,11 +54,13 @@ type fakeDriver struct {
 	inFlight  map[string]int             // handle, and handle/node
 	calls     []string
 	secrets   []map[string]string
-	requests  []*csi.ControllerPublishVolumeRequest
-	wrong     []string
-	behave    func(method, handle, nodeID string) behaviour
-	lists     int
-	list      func(context.Context, map[volume.Handle][]string) (map[volume.Handle][]string, error)
+	// migrated is what the metric of each call is to tell.
+	migrated []bool
+	requests []*csi.ControllerPublishVolumeRequest
+	wrong    []string
+	behave   func(method, handle, nodeID string) behaviour
+	lists    int
+	list     func(context.Context, map[volume.Handle][]string) (map[volume.Handle][]string, error)
 }
 
 func newFakeDriver(exclusive ...string) *fakeDriver {
@@ -108,6 +110,7 @@ func (d *fakeDriver) call(ctx context.Context, method, handle, nodeID string, se
 	}
 	d.calls = append(d.calls, method+" "+handle+" "+nodeID)
 	d.secrets = append(d.secrets, secrets)
+	d.migrated = append(d.migrated, volume.Migrated(ctx))
 	d.inFlight[op]++
 	if d.inFlight[op] > 1 {
 		d.wrong = append(d.wrong, fmt.Sprintf("two calls in flight for %s", op))

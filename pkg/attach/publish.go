@@ -174,7 +174,7 @@ func (c *Controller) callPublish(ctx context.Context, cl *claim, req *csi.Contro
 	cl.begin(Publishing, func(e *keyEntry) {
 		e.nodeID, e.source, e.exclusive = req.NodeId, sourceName(cl.step.va), e.exclusive || cl.step.facts.exclusive
 	})
-	resp, err := c.cfg.Driver.ControllerPublish(call, req)
+	resp, err := c.cfg.Driver.ControllerPublish(c.marked(call, sourceName(cl.step.va)), req)
 	outcome := volume.OutcomeOf(err)
 	cl.end(AfterPublish(cl.before, outcome), resp.GetPublishContext(), func(p *proof) { p.published(outcome) })
 	c.metrics.operation("publish", outcome)

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -84,6 +85,13 @@ func (c *Controller) translated(pv *v1.PersistentVolume) (*v1.PersistentVolume, 
 		return nil, fmt.Errorf("translating the in-tree volume of PersistentVolume %s for CSI: %w", pv.Name, err)
 	}
 	return csiPV, nil
+}
+
+// marked notes in ctx whether the volume that sourceName names is an in-tree
+// plugin's: the metric of the call to the driver tells it.
+func (c *Controller) marked(ctx context.Context, name string) context.Context {
+	pv, err := c.pvs.Get(name)
+	return volume.WithMigrated(ctx, err == nil && pv.Spec.CSI == nil)
 }
 
 // listedAs is the handle by which the driver lists a volume: that of a migrated

@@ -54,6 +54,9 @@ func TestInlineVolume(t *testing.T) {
 					t.Errorf("call %d had no secret", i)
 				}
 			}
+			if slices.Contains(r.driver.migrated, true) {
+				t.Error("a call is told of as of a migrated volume")
+			}
 			if n := r.api.patched("persistentvolumes/"); n != 0 {
 				t.Errorf("%d writes of PersistentVolumes", n)
 			}
@@ -113,6 +116,9 @@ func TestEA217_MigratedVolume(t *testing.T) {
 			r.api.remove(vaResource, "va")
 			r.settle(time.Second)
 			wantGone(t, r, "va")
+			if len(d.migrated) < 2 || slices.Contains(d.migrated, false) {
+				t.Errorf("of the calls %v are told of as of a migrated volume, want all", d.migrated)
+			}
 			if d.has(handle, nodeID) || r.api.pv("pv") != nil {
 				t.Error("the volume, or its PersistentVolume, is still there")
 			}

@@ -37,6 +37,7 @@ func (c *Controller) unpublish(ctx context.Context, cl *claim) error {
 		return err
 	}
 	defer ended()
+	call = c.marked(call, c.ledger.sourceFor(s.key))
 	cl.begin(Unpublishing, nil)
 	_, err = c.cfg.Driver.ControllerUnpublish(call, req)
 	outcome := volume.OutcomeOf(err)

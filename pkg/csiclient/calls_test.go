@@ -120,6 +120,41 @@ func TestOperationsAreRecorded(t *testing.T) {
 	}
 }
 
+// TestMigratedIsALabelOfTheCallsMetric, where the manager has it: of the volume
+// that a call is about, and "false" for calls about none.
+func TestMigratedIsALabelOfTheCallsMetric(t *testing.T) {
+	d := csiclienttest.Start(t)
+	d.Handle("CreateVolume", func(context.Context, any) (any, error) { return &csi.CreateVolumeResponse{}, nil })
+	d.Handle("DeleteVolume", func(context.Context, any) (any, error) { return nil, status.Error(codes.Internal, "") })
+	manager := csimetrics.NewCSIMetricsManagerWithOptions("", csimetrics.WithMigration())
+	c := connected(t, d, func(cfg *Config) { cfg.Metrics = manager })
+	for _, migrated := range []bool{true, true, false} {
+		ctx := volume.WithMigrated(testContext(t), migrated)
+		if _, err := c.CreateVolume(ctx, &csi.CreateVolumeRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.DeleteVolume(volume.WithMigrated(testContext(t), true), &csi.DeleteVolumeRequest{}); err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []struct {
+		method, code, migrated string
+		samples                uint64
+	}{
+		{csi.Controller_CreateVolume_FullMethodName, "OK", "true", 2},
+		{csi.Controller_CreateVolume_FullMethodName, "OK", "false", 1},
+		{csi.Controller_DeleteVolume_FullMethodName, "Internal", "true", 1},
+		{csi.Identity_GetPluginInfo_FullMethodName, "OK", "false", 1},
+	} {
+		vec, err := testutil.GetHistogramVecFromGatherer(manager.GetRegistry(), "csi_sidecar_operations_seconds", map[string]string{
+			"method_name": want.method, "grpc_status_code": want.code, "migrated": want.migrated,
+		})
+		if err != nil || vec.GetAggregatedSampleCount() != want.samples {
+			t.Errorf("%+v: samples %v, error %v", want, vec, err)
+		}
+	}
+}
+
 // TestSecretsNeverReachALog, at the highest verbosity, with a driver that
 // quotes them in its error and in its reply.
 func TestSecretsNeverReachALog(t *testing.T) {

@@ -20,6 +20,15 @@ const (
 	DefaultListEntries       = 500
 )
 
+// Metrics records calls. A CSIMetricsManager of csi-lib-utils does; one with the
+// label migrated gets its value by volume.Migrated.
+type Metrics interface {
+	SetDriverName(driverName string)
+	RecordMetrics(operationName string, operationErr error, operationDuration time.Duration)
+	HaveAdditionalLabel(name string) bool
+	WithLabelValues(labels map[string]string) (csimetrics.CSIMetricsManager, error)
+}
+
 // Config is what New needs to know. Zero values take the defaults above.
 type Config struct {
 	// Address is the driver's socket: an absolute path, or a URL unix:///path.
@@ -42,7 +51,7 @@ type Config struct {
 	// when a reply is over MaxReceiveBytes.
 	ListEntries int
 	// Metrics records csi_sidecar_operations_seconds; nil records nothing.
-	Metrics csimetrics.CSIMetricsManager
+	Metrics Metrics
 	// Registry takes the metrics ha_sidecar_csi_*; nil leaves them unregistered.
 	Registry metrics.KubeRegistry
 	// Clock is the real one if nil. Deadlines of calls are always real time.

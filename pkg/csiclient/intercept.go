@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
 	csi "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
+	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"github.com/kubernetes-csi/csi-lib-utils/protosanitizer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -38,9 +40,7 @@ func (c *Client) intercept(ctx context.Context, fullMethod string, req, reply an
 	err := invoke(callCtx, fullMethod, req, reply, cc, opts...)
 	took := c.cfg.Clock.Since(start)
 
-	if c.cfg.Metrics != nil {
-		c.cfg.Metrics.RecordMetrics(fullMethod, err, took)
-	}
+	c.record(ctx, fullMethod, err, took)
 	call := call{method: fullMethod, req: req, reply: reply, took: took}
 	if err != nil {
 		call.err = c.callError(fullMethod, req, err, sent.Load())
@@ -51,6 +51,24 @@ func (c *Client) intercept(ctx context.Context, fullMethod string, req, reply an
 	c.metrics.outcome(path.Base(fullMethod), volume.OutcomeOf(call.error()))
 	call.log(klog.FromContext(ctx))
 	return call.error()
+}
+
+// record gives the call to the metric that CSI sidecars have in common. The label
+// migrated is "false" where nothing is known of it, as with the upstream sidecars.
+func (c *Client) record(ctx context.Context, fullMethod string, err error, took time.Duration) {
+	if c.cfg.Metrics == nil {
+		return
+	}
+	if c.cfg.Metrics.HaveAdditionalLabel(csimetrics.LabelMigrated) {
+		migrated := strconv.FormatBool(volume.Migrated(ctx))
+		labelled, problem := c.cfg.Metrics.WithLabelValues(map[string]string{csimetrics.LabelMigrated: migrated})
+		if problem == nil {
+			labelled.RecordMetrics(fullMethod, err, took)
+			return
+		}
+		klog.FromContext(ctx).Error(problem, "Failed to label the metric of a call", "method", fullMethod)
+	}
+	c.cfg.Metrics.RecordMetrics(fullMethod, err, took)
 }
 
 // timeoutOf is longer for calls that work than for those that only ask who is

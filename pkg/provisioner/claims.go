@@ -75,8 +75,24 @@ func infeasible(err error) bool {
 	return errors.As(err, &i) && i.Infeasible()
 }
 
-// syncClaim provisions for a claim, by its UID.
+// syncClaim provisions for a claim, by its UID. A failure is remembered for as long
+// as its volume may exist.
 func (ctrl *ProvisionController) syncClaim(ctx context.Context, key string) error {
+	why := "it panicked: see the log" // unless it returns
+	defer func() {
+		if why != "" {
+			ctrl.ops.failed(types.UID(key), why, ctrl.clock.Now())
+		}
+	}()
+	err := ctrl.workOnClaim(ctx, key)
+	why = ""
+	if err != nil {
+		why = err.Error()
+	}
+	return err
+}
+
+func (ctrl *ProvisionController) workOnClaim(ctx context.Context, key string) error {
 	uid := types.UID(key)
 	claim, err := ctrl.claimByUID(uid)
 	if err != nil {

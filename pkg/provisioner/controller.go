@@ -287,7 +287,7 @@ func (ctrl *ProvisionController) tellWaiting(why string) {
 // takeUp goes on with a claim whose volume may exist. What we have begun
 // ourselves meanwhile is not set back.
 func (ctrl *ProvisionController) takeUp(claim *v1.PersistentVolumeClaim) {
-	ctrl.ops.find(claim.UID, operation{claim: claim, found: true})
+	ctrl.ops.find(claim.UID, operation{claim: claim, found: true, since: ctrl.clock.Now()})
 	ctrl.claims.renew(string(claim.UID))
 }
 

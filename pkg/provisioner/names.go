@@ -30,4 +30,6 @@ const (
 	ReasonVolumeFailedDelete  = "VolumeFailedDelete"
 	ReasonVolumeDelete        = "VolumeDelete"
 	ReasonVolumeDeleteRefused = "VolumeDeleteRefused"
+	// ReasonJournalUnreadable is ours: records of the journal cannot be read.
+	ReasonJournalUnreadable = "JournalUnreadable"
 )

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,15 @@ type operation struct {
 	// found: an earlier process began it, so that it may have come further than we
 	// know.
 	found bool
+	// since is when it was first noted.
+	since time.Time
+}
+
+// problem is how often work on a claim has failed, and how it did last.
+type problem struct {
+	times int
+	last  string
+	at    time.Time
 }
 
 // operations are what was begun and is not over.
@@ -27,6 +37,8 @@ type operations struct {
 	saved map[types.UID]string
 	// failures are how often claims have failed.
 	failures map[types.UID]int
+	// problems are those of the claims in begun.
+	problems map[types.UID]problem
 	// deleted are PersistentVolumes whose volume is deleted and that are not gone;
 	// true: the server has been told to delete the object too.
 	deleted map[types.UID]bool
@@ -34,7 +46,7 @@ type operations struct {
 
 func newOperations() *operations {
 	return &operations{
-		begun: map[types.UID]operation{}, saved: map[types.UID]string{}, failures: map[types.UID]int{}, deleted: map[types.UID]bool{},
+		begun: map[types.UID]operation{}, saved: map[types.UID]string{}, failures: map[types.UID]int{}, problems: map[types.UID]problem{}, deleted: map[types.UID]bool{},
 	}
 }
 
@@ -50,6 +62,9 @@ func (o *operations) get(uid types.UID) (operation, bool) {
 func (o *operations) begin(uid types.UID, op operation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if was, ok := o.begun[uid]; ok {
+		op.since = was.since
+	}
 	o.begun[uid] = op
 }
 
@@ -67,6 +82,7 @@ func (o *operations) end(uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.begun, uid)
+	delete(o.problems, uid)
 }
 
 // save notes that the claim's PersistentVolume is in the cluster.
@@ -74,6 +90,7 @@ func (o *operations) save(uid types.UID, pv string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.begun, uid)
+	delete(o.problems, uid)
 	delete(o.failures, uid)
 	o.saved[uid] = pv
 }

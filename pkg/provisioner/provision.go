@@ -151,7 +151,7 @@ func (ctrl *ProvisionController) provision(ctx context.Context, claim *v1.Persis
 	}
 	ctrl.metrics.provisioned(claim, ctrl.clock.Since(began))
 	pv = ctrl.complete(pv, claim, class, options)
-	ctrl.ops.begin(claim.UID, operation{claim: claim, pv: pv})
+	ctrl.ops.begin(claim.UID, operation{claim: claim, pv: pv, since: ctrl.clock.Now()})
 	return ctrl.save(ctx, claim, pv)
 }
 
@@ -161,7 +161,7 @@ func (ctrl *ProvisionController) ask(ctx context.Context, options VolumeOptions)
 	answered := false
 	defer func() {
 		if !answered {
-			ctrl.ops.begin(options.PVC.UID, operation{claim: options.PVC})
+			ctrl.ops.begin(options.PVC.UID, operation{claim: options.PVC, since: ctrl.clock.Now()})
 		}
 	}()
 	if stateful, ok := ctrl.provisioner.(StatefulProvisioner); ok {
@@ -216,7 +216,7 @@ func (ctrl *ProvisionController) notProvisioned(ctx context.Context, claim *v1.P
 		}
 	default:
 		// In the background, or an answer that means nothing to us.
-		ctrl.ops.begin(claim.UID, operation{claim: claim})
+		ctrl.ops.begin(claim.UID, operation{claim: claim, since: ctrl.clock.Now()})
 	}
 	ctrl.ops.fail(claim.UID)
 	if infeasible(err) && class != nil && state == ProvisioningFinished {

@@ -33,6 +33,7 @@ var eventName = map[string]*regexp.Regexp{
 	"health":       regexp.MustCompile(`^Event`),
 	"attach":       regexp.MustCompile(`^Reason`),
 	"provisioner":  regexp.MustCompile(`^Reason`),
+	"capacity":     regexp.MustCompile(`^Reason`),
 	"hacontroller": regexp.MustCompile(`EventReason$`),
 }
 

@@ -25,7 +25,17 @@ type CapacityOptions struct {
 	PollInterval     time.Duration
 	ImmediateBinding bool
 	OwnerLevel       int
+	// QPS and Burst limit the requests about the objects; zero both: no limit of
+	// their own.
+	QPS   float32
+	Burst int
 }
+
+// What external-provisioner takes for the one of the two limits that is not given.
+const (
+	defaultCapacityQPS   = 1
+	defaultCapacityBurst = 5
+)
 
 func defaultCapacityOptions() CapacityOptions {
 	return CapacityOptions{Threads: capacity.DefaultThreads, PollInterval: capacity.DefaultPollInterval, OwnerLevel: 1}
@@ -38,12 +48,25 @@ func (o *Options) addCapacityFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.PollInterval, "capacity-poll-interval", c.PollInterval, "time between two looks at the room of one place and class, give or take a fifth")
 	fs.BoolVar(&c.ImmediateBinding, "capacity-for-immediate-binding", c.ImmediateBinding, "also for classes whose volumes wait for no node, which the scheduler does not look at")
 	fs.IntVar(&c.OwnerLevel, "capacity-ownerref-level", c.OwnerLevel, "with whom the objects go: 0 is the Pod, 1 what controls it, 2 what controls that, such as a Deployment; -1: nobody")
+	fs.Float32Var(&c.QPS, "kube-api-capacity-qps", c.QPS, fmt.Sprintf("requests per second to the API server about CSIStorageCapacity objects, beside --kube-api-qps; 0: %d with --kube-api-capacity-burst, else as all requests", defaultCapacityQPS))
+	fs.IntVar(&c.Burst, "kube-api-capacity-burst", c.Burst, fmt.Sprintf("burst of --kube-api-capacity-qps; 0: %d", defaultCapacityBurst))
+}
+
+// limit is that of requests about the objects; zero both: none of their own.
+func (c *CapacityOptions) limit() (qps float32, burst int) {
+	if c.QPS == 0 && c.Burst == 0 {
+		return 0, 0
+	}
+	return pick(c.QPS, defaultCapacityQPS), pick(c.Burst, defaultCapacityBurst)
 }
 
 func (o *Options) validateCapacity() []error {
 	var errs []error
 	if c := o.Capacity; c.Threads < 1 || c.PollInterval <= 0 {
 		errs = append(errs, fmt.Errorf("--capacity-threads=%d and --capacity-poll-interval=%v: must be positive", c.Threads, c.PollInterval))
+	}
+	if c := o.Capacity; c.QPS < 0 || c.Burst < 0 {
+		errs = append(errs, fmt.Errorf("--kube-api-capacity-qps=%v and --kube-api-capacity-burst=%d: must not be negative; leave both out for no limit of their own", c.QPS, c.Burst))
 	}
 	if o.Capacity.OwnerLevel < -1 {
 		errs = append(errs, fmt.Errorf("--capacity-ownerref-level=%d: use 0, 1, 2 and so on, or -1 for no owner", o.Capacity.OwnerLevel))
@@ -66,14 +89,20 @@ func newCapacity(ctx context.Context, d deps, places capacity.Segments, managedB
 	if err != nil {
 		return nil, err
 	}
-	return capacity.New(capacity.Config{
+	cfg := capacity.Config{
 		DriverName: d.driver.Name(), ManagedBy: managedBy, Namespace: d.namespace, Owner: owner,
-		Driver: d.driver, Segments: places, Client: d.clients.Work, Classes: d.shared.Storage().V1().StorageClasses(),
+		Driver: d.driver, Segments: places, Client: d.clients.Capacity, Classes: d.shared.Storage().V1().StorageClasses(),
 		ImmediateBinding: o.Capacity.ImmediateBinding, Threads: o.Capacity.Threads, PollInterval: o.Capacity.PollInterval,
 		Timeout:            o.provisionerTimeout(),
 		RetryIntervalStart: pick(o.Provisioner.RetryIntervalStart, o.RetryIntervalStart), RetryIntervalMax: pick(o.Provisioner.RetryIntervalMax, o.RetryIntervalMax),
 		IsLeader: d.leader.IsLeader, Registry: d.registry,
-	})
+	}
+	teller, err := capacity.NewTeller(cfg, d.recorder)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Report = teller.Report
+	return capacity.New(cfg)
 }
 
 // capacityOwner finds with whom the objects are to go.

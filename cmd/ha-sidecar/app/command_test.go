@@ -59,6 +59,8 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{[]string{"--cloning-protection-threads=0"}, []string{"--cloning-protection-threads", "positive"}},
 		{[]string{"--capacity-threads=0"}, []string{"--capacity-threads=0", "positive"}},
 		{[]string{"--capacity-poll-interval=0"}, []string{"--capacity-poll-interval=0s", "positive"}},
+		{[]string{"--kube-api-capacity-qps=-1"}, []string{"--kube-api-capacity-qps=-1", "negative"}},
+		{[]string{"--kube-api-capacity-burst=-1"}, []string{"--kube-api-capacity-burst=-1", "negative"}},
 		{[]string{"--capacity-ownerref-level=-2"}, []string{"--capacity-ownerref-level=-2", "no owner"}},
 		{[]string{"--volume-name-prefix=PVC_"}, []string{"--volume-name-prefix=PVC_", "name of a PersistentVolume"}},
 		{[]string{"--volume-name-uuid-length=0"}, []string{"--volume-name-uuid-length=0", "8 to 32"}},

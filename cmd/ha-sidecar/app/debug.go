@@ -36,6 +36,7 @@ func (d *debug) register(srv *httpserver.Server) {
 	srv.HandleLocal("/debug/failover", d.page(showFailover))
 	srv.HandleLocal("/debug/health", d.page(showHealth))
 	srv.HandleLocal("/debug/attach", d.page(showAttach))
+	srv.HandleLocal("/debug/provisioner", d.page(showProvisioner))
 }
 
 func (d *debug) leader(w http.ResponseWriter, _ *http.Request) {

@@ -103,7 +103,7 @@ func TestDebugPages(t *testing.T) {
 			t.Errorf("%s: %d %q, want %d and %q", path, gotCode, body, code, text)
 		}
 	}
-	for _, path := range []string{"/debug/failover", "/debug/health", "/debug/attach"} {
+	for _, path := range []string{"/debug/failover", "/debug/health", "/debug/attach", "/debug/provisioner"} {
 		want(http.StatusServiceUnavailable, path, "not made yet")
 	}
 	want(http.StatusOK, "/debug/leader", "waits: ")
@@ -113,6 +113,7 @@ func TestDebugPages(t *testing.T) {
 	d.built.Store(built(t, "--controllers=attacher"))
 	want(http.StatusNotFound, "/debug/failover", "--failover-mode")
 	want(http.StatusNotFound, "/debug/health", "--controllers")
+	want(http.StatusNotFound, "/debug/provisioner", "--controllers")
 	want(http.StatusOK, "/debug/attach", `"content": []`)
 	want(http.StatusOK, "/debug/attach?volume=v", `"holds": false`)
 
@@ -121,6 +122,8 @@ func TestDebugPages(t *testing.T) {
 	want(http.StatusOK, "/debug/failover", `"brake": {`)
 	want(http.StatusServiceUnavailable, "/debug/failover?pod=a/b", "failover is not running")
 	want(http.StatusOK, "/debug/health", `"content": []`)
+	want(http.StatusOK, "/debug/provisioner", `"opened": false`)
+	want(http.StatusOK, "/debug/provisioner?claim=a/b", `"begun": []`)
 	d.elect.set(leads(false))
 	want(http.StatusOK, "/debug/health", `"leads": false`)
 
@@ -129,7 +132,7 @@ func TestDebugPages(t *testing.T) {
 }
 
 func TestMetricsDoNotTakeADebugPage(t *testing.T) {
-	for _, path := range []string{"/debug/leader", "/debug/failover", "/debug/health", "/debug/attach"} {
+	for _, path := range []string{"/debug/leader", "/debug/failover", "/debug/health", "/debug/attach", "/debug/provisioner"} {
 		o := parse(t)
 		o.MetricsPath = path
 		if len(o.Validate()) == 0 {

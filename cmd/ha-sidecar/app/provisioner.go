@@ -27,6 +27,8 @@ import (
 type provisioning struct {
 	controller *provisioner.ProvisionController
 	journal    *journal.Journal
+	// begun tells which volumes were begun.
+	begun *csiprovisioner.Provisioner
 	// beside run for as long as the controller does.
 	beside []func(context.Context) error
 }
@@ -55,7 +57,7 @@ func newProvisioner(ctx context.Context, d deps, c *controllers) (*provisioning,
 	if err != nil {
 		return nil, err
 	}
-	parts := &provisioning{journal: csiProvisioner.journal, beside: csiProvisioner.beside}
+	parts := &provisioning{journal: csiProvisioner.journal, begun: csiProvisioner.Provisioner, beside: csiProvisioner.beside}
 	options := []provisioner.Option{
 		provisioner.WithInformerFactory(d.shared),
 		provisioner.WithEventRecorder(d.recorder),
@@ -137,7 +139,7 @@ func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
 		Capabilities: func() csiprovisioner.Capabilities { return d.opts.provisionCapabilities(d.driver.Capabilities()) },
 		Classes:      d.shared.Storage().V1().StorageClasses().Lister(), Volumes: d.shared.Core().V1().PersistentVolumes().Lister(),
 		Journal: parts.journal, Topology: local.requirements, Sources: sources, Protection: protection,
-		Timeout: timeout, DefaultFSType: pick(o.DefaultFSType, d.opts.Attacher.DefaultFSType),
+		Registry: d.registry, Timeout: timeout, DefaultFSType: pick(o.DefaultFSType, d.opts.Attacher.DefaultFSType),
 		ExtraCreateMetadata: o.ExtraCreateMetadata, PublishReadOnly: o.ControllerPublishReadOnly,
 		Identity: identity(d), Share: local.share, Mine: local.mine,
 	})

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
@@ -46,12 +45,11 @@ func Run(ctx context.Context, opts *Options) error {
 		"failoverMode", opts.Failover.Mode, "fence", opts.Failover.Fence)
 	p := &process{opts: opts, enabled: enabled, registry: metrics.NewKubeRegistry(), elect: &election{}, started: time.Now(), node: node}
 	p.debug.elect = p.elect
-	p.csiMetrics = csimetrics.NewCSIMetricsManagerWithOptions("", csimetrics.WithSubsystem(csimetrics.SubsystemSidecar),
-		csimetrics.WithProcessStartTime(false), csimetrics.WithCustomRegistry(p.registry))
+	p.calls = newCallMetrics()
 	if p.driver, err = csiclient.New(csiclient.Config{
 		Address: opts.CSIAddress, Timeout: max(opts.Timeout, opts.provisionerTimeout(), pick(opts.Attacher.Timeout, opts.Timeout)), MaxReceiveBytes: opts.CSIMaxReceiveBytes,
 		ListEntries: opts.Attacher.MaxEntries,
-		Metrics:     p.csiMetrics, Registry: p.registry, Clock: clock.RealClock{},
+		Metrics:     p.calls, Registry: p.registry, Clock: clock.RealClock{},
 	}); err != nil {
 		return err
 	}
@@ -72,16 +70,16 @@ func Run(ctx context.Context, opts *Options) error {
 
 // process is what Run has made so far.
 type process struct {
-	opts       *Options
-	enabled    []string
-	registry   metrics.KubeRegistry
-	csiMetrics csimetrics.CSIMetricsManager
-	driver     *csiclient.Client
-	elect      *election
-	caches     caches
-	debug      debug
-	tracer     trace.Tracer
-	started    time.Time
+	opts     *Options
+	enabled  []string
+	registry metrics.KubeRegistry
+	calls    *callMetrics
+	driver   *csiclient.Client
+	elect    *election
+	caches   caches
+	debug    debug
+	tracer   trace.Tracer
+	started  time.Time
 	// node is the one that is provisioned for; empty: the whole cluster.
 	node string
 	// namespace is where leases and journal are; empty: not known.
@@ -110,13 +108,15 @@ func (p *process) main(ctx context.Context) error {
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
-	p.csiMetrics.SetDriverName(p.driver.Name())
+	p.calls.SetDriverName(p.driver.Name())
 	node, err := p.findNode(ctx)
 	if err != nil {
 		return err
 	}
+	capacityQPS, capacityBurst := p.opts.Capacity.limit()
 	clients, err := kube.NewClients(ctx, kube.Config{
 		Kubeconfig: p.opts.Kubeconfig, QPS: p.opts.KubeAPIQPS, Burst: p.opts.KubeAPIBurst,
+		CapacityQPS: capacityQPS, CapacityBurst: capacityBurst,
 		UserAgent:    "ha-sidecar/" + version.Get().Version,
 		LeaseTimeout: p.opts.Leader.RenewDeadline / 2, MayWrite: p.elect.IsLeader,
 	})

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
 	"sync/atomic"
 
@@ -44,11 +45,17 @@ func (p *process) serve(group *runner.Group) error {
 	srv.Handle("/readyz", httpserver.Checks(
 		httpserver.Check{Name: "driver", Do: p.driver.Ready},
 		httpserver.Check{Name: "caches", Do: p.caches.ready}))
-	srv.Handle(p.opts.MetricsPath, promhttp.HandlerFor(
-		prometheus.Gatherers{p.registry, legacyregistry.DefaultGatherer}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	srv.Handle(p.opts.MetricsPath, http.HandlerFunc(p.metrics))
 	p.debug.register(srv)
 	group.Go("http", srv.Run)
 	return nil
+}
+
+// metrics serves all registries; that of the calls to the driver is another once
+// the driver is known.
+func (p *process) metrics(w http.ResponseWriter, r *http.Request) {
+	gatherers := prometheus.Gatherers{p.registry, p.calls.registry(), legacyregistry.DefaultGatherer}
+	promhttp.HandlerFor(gatherers, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 
 // caches starts the informers and knows when they are warm. They start before

@@ -35,16 +35,12 @@ func (o *Options) addUpstreamFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Upstream.MetricsAddress, "metrics-address", "", "address of the metrics")
 	fs.StringToStringVar(&o.Upstream.FeatureGates, "feature-gates", nil, "feature gates of external-attacher and external-provisioner")
 	fs.Bool("automaxprocs", false, "use no more threads than the container has CPUs")
-	fs.Float32("kube-api-capacity-qps", 0, "requests per second about capacity")
-	fs.Int("kube-api-capacity-burst", 0, "burst of --kube-api-capacity-qps")
 	fs.Int("max-grpc-log-length", -1, "longest logged call to the driver")
 	for flag, instead := range map[string]string{
-		"metrics-address":         "it is taken for --http-endpoint, which serves the same and more",
-		"feature-gates":           "only Topology=false and VolumeAttributesClass=false have an effect: what the others switch is always on",
-		"kube-api-capacity-qps":   "capacity is within --kube-api-qps",
-		"kube-api-capacity-burst": "capacity is within --kube-api-burst",
-		"automaxprocs":            "it is always on",
-		"max-grpc-log-length":     "calls to the driver are logged from -v=5 on, by their size alone where they are long",
+		"metrics-address":     "it is taken for --http-endpoint, which serves the same and more",
+		"feature-gates":       "only Topology=false and VolumeAttributesClass=false have an effect: what the others switch is always on",
+		"automaxprocs":        "it is always on",
+		"max-grpc-log-length": "calls to the driver are logged from -v=5 on, by their size alone where they are long",
 	} {
 		if err := fs.MarkDeprecated(flag, instead); err != nil {
 			panic(err) // one of the names is not registered

@@ -114,6 +114,26 @@ func TestFeaturesCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
+// TestCapacityLimit: whoever gives one of the two gets external-provisioner's
+// default of the other.
+func TestCapacityLimit(t *testing.T) {
+	for args, want := range map[string]struct {
+		qps   float32
+		burst int
+	}{
+		"":                                    {0, 0},
+		"--kube-api-qps=7 --kube-api-burst=9": {0, 0},
+		"--kube-api-capacity-qps=0.5":         {0.5, 5},
+		"--kube-api-capacity-burst=2":         {1, 2},
+		"--kube-api-capacity-qps=20 --kube-api-capacity-burst=40": {20, 40},
+	} {
+		o, stderr, err := parseAll(t, strings.Fields(args)...)
+		if qps, burst := o.Capacity.limit(); err != nil || stderr != "" || qps != want.qps || burst != want.burst {
+			t.Errorf("%q: %v and %d, %q, %v; want %v", args, qps, burst, stderr, err, want)
+		}
+	}
+}
+
 func TestVolumeNames(t *testing.T) {
 	claim := &v1.PersistentVolumeClaim{}
 	claim.UID = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"

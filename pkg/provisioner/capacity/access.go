@@ -75,9 +75,14 @@ func (a *access) saw(verb string, err error) bool {
 	if before == is {
 		return is
 	}
-	if now != nil {
+	switch {
+	case is:
 		a.logger.Error(now, "The scheduler is not told of free capacity")
-	} else {
+	case now != nil:
+		// The rest has been told of.
+		a.logger.Info("The API server allows more again", "verb", verb)
+		return is
+	default:
 		a.logger.Info("The scheduler is told of free capacity again")
 	}
 	a.report(now)

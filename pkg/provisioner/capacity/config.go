@@ -77,9 +77,9 @@ type Config struct {
 	// IsLeader is asked before each call to the driver and each write. Nil: always
 	// the leader.
 	IsLeader func() bool
-	// Report is told when the API server refuses to let us work, with what to
-	// grant, and with nil once it lets us. It must not block. Nil: it is only
-	// logged.
+	// Report is told when the API server refuses to let us work, with all that it
+	// refuses and what to grant, and with nil once it refuses nothing any more. It
+	// must not block. Nil: it is only logged. A Teller makes events of it.
 	Report func(err error)
 	// Registry gets the metrics. Nil: they are not registered.
 	Registry metrics.KubeRegistry

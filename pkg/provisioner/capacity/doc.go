@@ -14,6 +14,6 @@
 // that carry our labels, and only as we saw them.
 //
 // goal.go decides what there should be, table.go knows what there is,
-// backlog.go when to look again, access.go what the API server lets us do, and
-// work.go does it.
+// backlog.go when to look again, access.go what the API server lets us do, which
+// teller.go tells people, and work.go does it.
 package capacity

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/source"
 )
@@ -17,6 +17,8 @@ import (
 // version's. Its claim is left alone, since its volume may exist.
 type unread struct {
 	record string
+	// claim is whose it is, as far as that can be read.
+	claim v1.ObjectReference
 	// source is what the volume may be a copy of; any: it may be of anything.
 	source *source.Ref
 	any    bool
@@ -27,7 +29,14 @@ func unreadOf(record string) unread {
 		Source *source.Ref `json:"source"`
 	}
 	err := json.Unmarshal([]byte(record), &s)
-	return unread{record: record, source: s.Source, any: err != nil}
+	// For people alone: as much of it as can be read.
+	var c struct {
+		Claim struct{ Namespace, Name string } `json:"claim"`
+	}
+	_ = json.Unmarshal([]byte(record), &c)
+	return unread{
+		record: record, claim: v1.ObjectReference{Namespace: c.Claim.Namespace, Name: c.Claim.Name}, source: s.Source, any: err != nil,
+	}
 }
 
 // errBegunBefore: while an intent was written down, one of an earlier leader for
@@ -36,10 +45,12 @@ var errBegunBefore = errors.New("an earlier leader has begun the volume already:
 
 // begin makes an intent durable.
 func (p *Provisioner) begin(ctx context.Context, in *intent) error {
+	in.Since = p.cfg.Clock.Now().UTC().Truncate(time.Second)
 	record, err := in.encode()
 	if err != nil {
 		return err
 	}
+	in.state = StateWritten
 	uid := in.Claim.UID
 	if err := p.cfg.Journal.Put(ctx, string(uid), record); err != nil {
 		return fmt.Errorf("writing down what is about to be created: %w", err)
@@ -103,6 +114,7 @@ func (p *Provisioner) Begun(ctx context.Context, later func(*v1.PersistentVolume
 	if err != nil {
 		return nil, err
 	}
+	p.setAside(ctx, p.cfg.Journal.Unread(), records)
 	claims := p.takeUp(ctx, records)
 	p.mu.Lock()
 	p.opened = true
@@ -150,6 +162,8 @@ func (p *Provisioner) Found(ctx context.Context, records map[string]string) {
 // and is told of. Their sources bear the finalizer already, and keep it since
 // Needs speaks for them.
 func (p *Provisioner) takeUp(ctx context.Context, records map[string]string) (claims []*v1.PersistentVolumeClaim) {
+	odd := oddities{}
+	defer func() { odd.tell(p.cfg.Recorder) }()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, record := range records {
@@ -157,14 +171,15 @@ func (p *Provisioner) takeUp(ctx context.Context, records map[string]string) (cl
 		in, err := decodeIntent(key, record)
 		if err != nil {
 			p.unreadable[uid] = unreadOf(record)
-			klog.FromContext(ctx).Error(err, "A record of the journal cannot be read and is kept; its claim is left alone, for the volume may exist: run the version that wrote it, or look for the volume at the driver and, with all sidecars stopped, delete the key", "key", key)
+			odd.add(p.cfg.Journal.Page(key), key)
+			logUnread(ctx, err, key)
 			continue
 		}
 		if p.intents[uid] != nil {
 			// We are at it ourselves, with a request of the same name.
 			continue
 		}
-		in.tried = true
+		in.tried, in.state = true, StateInDoubt
 		p.intents[uid] = in
 		claims = append(claims, in.claim())
 	}

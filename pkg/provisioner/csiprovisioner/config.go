@@ -13,7 +13,10 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
+	"k8s.io/utils/clock"
 
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/journal"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/source"
 )
 
@@ -45,6 +48,10 @@ type Journal interface {
 	Open(ctx context.Context) (map[string]string, error)
 	Put(ctx context.Context, key, value string) error
 	Remove(key string)
+	// Page is the ConfigMap that a record is on, nil for none.
+	Page(key string) *v1.ObjectReference
+	// Unread is what Open found that may be records and that it could not read.
+	Unread() []journal.Unread
 }
 
 // Topology tells where a volume may and should be.
@@ -81,8 +88,13 @@ type Config struct {
 	// Volumes tell which volumes are in use, lest one be deleted for another's
 	// fault.
 	Volumes corelisters.PersistentVolumeLister
-	// Recorder gets the event of a claim that is left to a populator.
+	// Recorder gets the event of a claim that is left to a populator, and of a
+	// ConfigMap whose records cannot be read.
 	Recorder record.EventRecorder
+	// Registry gets the metrics. Nil: they are not registered.
+	Registry metrics.KubeRegistry
+	// Clock is the real one if nil.
+	Clock clock.PassiveClock
 
 	// Timeout bounds one call to the driver. Zero takes the default.
 	Timeout time.Duration
@@ -105,6 +117,9 @@ type Config struct {
 func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
 	}
 	if cfg.Share == nil {
 		cfg.Share = func(context.Context, *v1.PersistentVolumeClaim) (bool, time.Duration, error) { return true, 0, nil }

@@ -35,9 +35,11 @@ func (p *Provisioner) create(ctx context.Context, in *intent, a attempt) (*v1.Pe
 	request.Secrets = a.secrets
 	// However this call ends, and if it panics, the volume may exist.
 	a.tried, in.tried = in.tried, true
-	bounded, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	p.called(in, a.tried)
+	bounded, cancel := context.WithTimeout(volume.WithMigrated(ctx, in.Migrated), p.cfg.Timeout)
 	defer cancel()
 	response, err := p.cfg.Driver.CreateVolume(bounded, request)
+	p.note(in, StateInDoubt)
 	if err != nil {
 		state := p.createFailed(in, a, err)
 		if state == provisioner.ProvisioningFinished && status.Code(err) == codes.InvalidArgument {
@@ -62,6 +64,7 @@ func (p *Provisioner) create(ctx context.Context, in *intent, a attempt) (*v1.Pe
 		// Nobody would ever delete it: it is this driver's alone.
 		return p.deleteStray(ctx, in, made, a.secrets, errors.New("the driver made the volume where this node is not"))
 	}
+	p.note(in, StateMade)
 	return pv, provisioner.ProvisioningFinished, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner"
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
 // Delete implements provisioner.Provisioner.
@@ -40,7 +41,7 @@ func (p *Provisioner) DeleteExt(ctx context.Context, pv *v1.PersistentVolume) er
 	if err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	bounded, cancel := context.WithTimeout(volume.WithMigrated(ctx, pv.Spec.CSI == nil), p.cfg.Timeout)
 	defer cancel()
 	_, err = p.cfg.Driver.DeleteVolume(bounded, &csi.DeleteVolumeRequest{VolumeId: csiPV.Spec.CSI.VolumeHandle, Secrets: secrets})
 	return err

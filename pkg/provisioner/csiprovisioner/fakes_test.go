@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/journal"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/source"
 	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
@@ -47,11 +49,14 @@ type fakeDriver struct {
 	volumes map[string]*csi.Volume
 	created []*csi.CreateVolumeRequest
 	deleted []*csi.DeleteVolumeRequest
+	// migrated is what the metric of each call is to tell.
+	migrated []bool
 }
 
-func (d *fakeDriver) CreateVolume(_ context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+func (d *fakeDriver) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.migrated = append(d.migrated, volume.Migrated(ctx))
 	d.created = append(d.created, proto.Clone(req).(*csi.CreateVolumeRequest))
 	if d.create != nil {
 		return d.create(req)
@@ -72,9 +77,10 @@ func (d *fakeDriver) make(req *csi.CreateVolumeRequest) *csi.CreateVolumeRespons
 	return &csi.CreateVolumeResponse{Volume: d.volumes[req.Name]}
 }
 
-func (d *fakeDriver) DeleteVolume(_ context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+func (d *fakeDriver) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.migrated = append(d.migrated, volume.Migrated(ctx))
 	d.deleted = append(d.deleted, proto.Clone(req).(*csi.DeleteVolumeRequest))
 	if d.remove != nil {
 		if err := d.remove(req); err != nil {
@@ -92,6 +98,16 @@ func (d *fakeDriver) calls() (created, deleted int) {
 	return len(d.created), len(d.deleted)
 }
 
+// wantMigrated compares what the metrics of all calls would tell.
+func (d *fakeDriver) wantMigrated(t *testing.T, want ...bool) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Equal(d.migrated, want) {
+		t.Errorf("the calls are of migrated volumes: %v, want %v", d.migrated, want)
+	}
+}
+
 func (d *fakeDriver) left() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,11 +122,24 @@ type fakeJournal struct {
 	ever []string
 	// put is called before a record is acknowledged, without the lock.
 	put func(key, value string) error
+	// unread is what Open cannot read.
+	unread []journal.Unread
 	// opens fails Open so many times.
 	opens int
 }
 
 func newFakeJournal() *fakeJournal { return &fakeJournal{records: map[string]string{}} }
+
+func (j *fakeJournal) Page(key string) *v1.ObjectReference {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if _, there := j.records[key]; !there {
+		return nil
+	}
+	return &v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "csi", Name: "journal-0", UID: "page-uid"}
+}
+
+func (j *fakeJournal) Unread() []journal.Unread { return j.unread }
 
 func (j *fakeJournal) Open(context.Context) (map[string]string, error) {
 	j.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -37,6 +38,13 @@ type intent struct {
 	// SelectedNode is the node that the request is for, or empty.
 	SelectedNode string `json:"selectedNode,omitempty"`
 
+	// Since is when it was begun, by the clock of the process that did. Records of
+	// before there was this field do not tell.
+	Since time.Time `json:"since,omitzero"`
+
+	// state is for people; it is guarded by Provisioner.mu once others know of the
+	// intent.
+	state State
 	// tried is true once a call may have made the volume. It belongs to who works
 	// on the claim.
 	tried bool
@@ -124,7 +132,8 @@ func decodeIntent(key, record string) (*intent, error) {
 	}
 	s.intent.Request = &csi.CreateVolumeRequest{}
 	if err := protojson.Unmarshal(request, s.intent.Request); err != nil {
-		return nil, fmt.Errorf("reading the request of an intent: %w", err)
+		// The library quotes what it does not understand, which may be any value.
+		return nil, errors.New("reading the request of an intent: it is no CreateVolumeRequest of the CSI version that this version knows")
 	}
 	switch {
 	case string(s.Claim.UID) != key:

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/journal"
@@ -224,7 +225,7 @@ func TestRequestForThousandsOfNodesFitsIntoThePage(t *testing.T) {
 // TestRecordHasTheFieldsThatItHad: a journal outlives an update, so a name in it
 // does not change.
 func TestRecordHasTheFieldsThatItHad(t *testing.T) {
-	w := newWorld(t, nil, secretOf("sys", "s", canary))
+	w := newWorld(t, func(c *Config) { c.Clock = clocktesting.NewFakePassiveClock(began) }, secretOf("sys", "s", canary))
 	w.caps.Topology, w.topology.answer, w.sources.answer = true, zones("a"), copyOf("snap")
 	w.made(onNode(options(claim(), class(named("s", "sys"))), "node-1"))
 	var got map[string]any
@@ -234,7 +235,7 @@ func TestRecordHasTheFieldsThatItHad(t *testing.T) {
 	delete(got, "volume")
 	want := map[string]any{
 		"claim":  map[string]any{"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": "ns", "name": "data", "uid": "uid-1", "resourceVersion": "7"},
-		"secret": map[string]any{"name": "s", "namespace": "sys"}, "topology": true, "selectedNode": "node-1",
+		"secret": map[string]any{"name": "s", "namespace": "sys"}, "topology": true, "selectedNode": "node-1", "since": "2026-03-01T12:00:00Z",
 		"source": map[string]any{"kind": "VolumeSnapshot", "namespace": "ns", "name": "snap", "uid": "snap-uid"},
 		"request": map[string]any{
 			"name": "pvc-uid-1", "capacityRange": map[string]any{"requiredBytes": "1073741824"},

@@ -86,6 +86,12 @@ func TestClassOfAnInTreePlugin(t *testing.T) {
 				if got := w.topology.asked[0]; got != "data, 1 terms, node " {
 					t.Errorf("the topology was asked for %s", got)
 				}
+				// The next process knows it too.
+				calls := []bool{true}
+				if restart {
+					calls = []bool{true, true}
+				}
+				w.driver.wantMigrated(t, calls...)
 				// The snapshot is the driver's, whatever the class says.
 				if got := w.sources.asked[0]; got != c.driver {
 					t.Errorf("the source was looked for at %s", got)
@@ -104,6 +110,10 @@ func TestClassOfTheDriverThatTookAPluginsPlace(t *testing.T) {
 	if pv.Spec.CSI == nil || pv.Annotations[provisioner.AnnotationProvisionedBy] != gceDriver {
 		t.Errorf("PersistentVolume %+v", pv)
 	}
+	if err := w.p.DeleteExt(t.Context(), pv); err != nil {
+		t.Error(err)
+	}
+	w.driver.wantMigrated(t, false, false)
 }
 
 func TestClassThatCannotBeTranslated(t *testing.T) {
@@ -132,6 +142,7 @@ func TestVolumeThatCannotBeTranslatedBack(t *testing.T) {
 				t.Errorf("nobody reads this: %v", err)
 			}
 			w.wantCalls(1, 1)
+			w.driver.wantMigrated(t, true, true)
 			w.wantJournal()
 		})
 	}
@@ -159,6 +170,7 @@ func TestInTreeVolumesAreDeletedByTheDriver(t *testing.T) {
 		if got := w.driver.deleted[0]; got.VolumeId != c.want || got.Secrets["password"] != canary {
 			t.Errorf("%s: the request is %v", name, got)
 		}
+		w.driver.wantMigrated(t, true)
 		if pv.Spec.CSI != nil {
 			t.Errorf("%s: the PersistentVolume was changed", name)
 		}

@@ -34,10 +34,14 @@ func New(cfg Config) (*Provisioner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Provisioner{
+	p := &Provisioner{
 		cfg: cfg, migration: newMigration(cfg.DriverName), intents: map[types.UID]*intent{},
 		unreadable: map[types.UID]unread{}, later: func(*v1.PersistentVolumeClaim) {},
-	}, nil
+	}
+	if err := p.register(cfg.Registry); err != nil {
+		return nil, fmt.Errorf("registering metrics of the journal: %w", err)
+	}
+	return p, nil
 }
 
 // AdditionalNames are the in-tree provisioners whose volumes have moved to the

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner"
+	"github.com/ha-sidecar/ha-sidecar/pkg/volume"
 )
 
 // checkReply tells what makes a volume useless for its claim.
@@ -40,7 +41,7 @@ func (p *Provisioner) deleteStray(ctx context.Context, in *intent, made *csi.Vol
 		p.Settle(in.Claim.UID)
 		return nil, provisioner.ProvisioningFinished, fmt.Errorf("%w; volume %s is that of PersistentVolume %s, and so is not deleted: this is a fault of the driver, or two claims have one volume name", problem, made.GetVolumeId(), other)
 	}
-	bounded, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	bounded, cancel := context.WithTimeout(volume.WithMigrated(ctx, in.Migrated), p.cfg.Timeout)
 	defer cancel()
 	if _, err := p.cfg.Driver.DeleteVolume(bounded, &csi.DeleteVolumeRequest{VolumeId: made.GetVolumeId(), Secrets: secrets}); err != nil {
 		return nil, provisioner.ProvisioningInBackground, fmt.Errorf("%w; deleting volume %s again: %w; it is tried again", problem, made.GetVolumeId(), err)

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 )
@@ -103,7 +104,7 @@ func (a *api) store(cm *v1.ConfigMap, create bool) (*v1.ConfigMap, error) {
 	a.version++
 	a.writes++
 	cm = cm.DeepCopy()
-	cm.ResourceVersion = strconv.Itoa(a.version)
+	cm.ResourceVersion, cm.UID = strconv.Itoa(a.version), types.UID("uid of "+cm.Name)
 	a.maps[cm.Name] = cm
 	return cm.DeepCopy(), nil
 }

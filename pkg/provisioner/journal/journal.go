@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/google/uuid"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -26,7 +27,8 @@ var (
 type Journal struct {
 	cfg    Config
 	holder string
-	// epoch and pages belong to Open, then to Run.
+	// epoch and pages belong to Open, then to Run, which read them without mu and
+	// change them with it.
 	epoch int64
 	pages []*page
 	// opened is closed by Open.
@@ -39,7 +41,9 @@ type Journal struct {
 	closed   error
 	// where says which page a record is on, once it was written.
 	where map[string]*page
-	wake  chan struct{}
+	// unread is what Open could not read.
+	unread []Unread
+	wake   chan struct{}
 }
 
 // put is a record that waits to be written.
@@ -151,8 +155,21 @@ func (j *Journal) close(err error) {
 	}
 }
 
-// written notes what a page holds now.
-func (j *Journal) written(p *page, version string, records map[string]string) {
+// begin notes the epoch that we write under, before any page is taken.
+func (j *Journal) begin(epoch int64, unread []Unread) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.epoch, j.pages, j.unread = epoch, nil, unread
+}
+
+func (j *Journal) addPage(p *page) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pages = append(j.pages, p)
+}
+
+// written notes what a page holds now, and which ConfigMap it is.
+func (j *Journal) written(p *page, cm *v1.ConfigMap, records map[string]string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for key := range p.records {
@@ -164,6 +181,6 @@ func (j *Journal) written(p *page, version string, records map[string]string) {
 	for key := range records {
 		j.where[key] = p
 	}
-	p.version = version
+	p.version, p.uid = cm.ResourceVersion, cm.UID
 	p.hold(records)
 }

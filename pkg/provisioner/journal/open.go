@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,9 +25,11 @@ func (j *Journal) Open(ctx context.Context) (map[string]string, error) {
 	}
 	pages := map[int]*page{}
 	epoch := int64(0)
+	var unread []Unread
 	for i := range list.Items {
 		cm := &list.Items[i]
 		number, ok := j.pageNumber(cm.Name)
+		unread = append(unread, unreadOn(cm, !ok)...)
 		if !ok {
 			continue
 		}
@@ -37,10 +40,13 @@ func (j *Journal) Open(ctx context.Context) (map[string]string, error) {
 	if pages[0] == nil {
 		pages[0] = &page{}
 	}
-	j.epoch, j.pages = epoch+1, nil
+	slices.SortFunc(unread, func(a, b Unread) int {
+		return cmp.Or(cmp.Compare(a.ConfigMap.Name, b.ConfigMap.Name), cmp.Compare(a.Key, b.Key))
+	})
+	j.begin(epoch+1, unread)
 	for _, number := range slices.Sorted(maps.Keys(pages)) {
 		p := pages[number]
-		j.pages = append(j.pages, p)
+		j.addPage(p)
 		if err := j.take(ctx, p); err != nil {
 			return nil, err
 		}
@@ -50,7 +56,7 @@ func (j *Journal) Open(ctx context.Context) (map[string]string, error) {
 }
 
 func pageOf(number int, cm *v1.ConfigMap) *page {
-	p := &page{number: number, version: cm.ResourceVersion, holder: cm.Annotations[AnnotationHolder]}
+	p := &page{number: number, version: cm.ResourceVersion, uid: cm.UID, holder: cm.Annotations[AnnotationHolder], binary: cm.BinaryData}
 	p.hold(cm.Data)
 	return p
 }
@@ -59,10 +65,10 @@ func pageOf(number int, cm *v1.ConfigMap) *page {
 // meanwhile: what it wrote is taken too.
 func (j *Journal) take(ctx context.Context, p *page) error {
 	for {
-		version, err := j.send(ctx, p, p.records)
+		cm, err := j.send(ctx, p, p.records)
 		switch {
 		case err == nil:
-			j.written(p, version, p.records)
+			j.written(p, cm, p.records)
 			return nil
 		case !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err):
 			return j.explain("writing", j.pageName(p.number), err)
@@ -71,7 +77,7 @@ func (j *Journal) take(ctx context.Context, p *page) error {
 		if err != nil {
 			return err
 		}
-		p.version = fresh.version
+		p.version, p.binary = fresh.version, fresh.binary
 		p.hold(fresh.records)
 	}
 }
@@ -85,7 +91,7 @@ func (j *Journal) reread(ctx context.Context, p *page) (*page, error) {
 	switch {
 	case apierrors.IsNotFound(err):
 		klog.FromContext(ctx).Info("A page of the journal was deleted, and is made again", "configMap", klog.KRef(j.cfg.Namespace, j.pageName(p.number)), "records", len(p.records))
-		return &page{number: p.number, records: p.records}, nil
+		return &page{number: p.number, records: p.records, binary: p.binary}, nil
 	case err != nil:
 		return nil, j.explain("reading", j.pageName(p.number), err)
 	case epochOf(cm) > j.epoch:
@@ -94,8 +100,8 @@ func (j *Journal) reread(ctx context.Context, p *page) (*page, error) {
 	return pageOf(p.number, cm), nil
 }
 
-// send creates or updates a page and returns its new version.
-func (j *Journal) send(ctx context.Context, p *page, records map[string]string) (string, error) {
+// send creates or updates a page and returns it as it is then.
+func (j *Journal) send(ctx context.Context, p *page, records map[string]string) (*v1.ConfigMap, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.cfg.Timeout)
 	defer cancel()
 	pages := j.cfg.Client.CoreV1().ConfigMaps(j.cfg.Namespace)
@@ -107,9 +113,9 @@ func (j *Journal) send(ctx context.Context, p *page, records map[string]string) 
 		cm, err = pages.Update(ctx, cm, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return cm.ResourceVersion, nil
+	return cm, nil
 }
 
 // explain says what to do about an error of the API server.

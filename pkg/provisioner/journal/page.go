@@ -5,11 +5,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -30,7 +32,12 @@ type page struct {
 	// holder is who wrote it last, where it was just read.
 	holder  string
 	records map[string]string
-	bytes   int
+	// binary is what else the page holds. We write no such records, and so cannot
+	// read them: they stay on the page as they are.
+	binary map[string][]byte
+	// uid is that of the ConfigMap, for events; empty: it is not there yet.
+	uid   types.UID
+	bytes int
 }
 
 func recordBytes(key, value string) int { return len(key) + len(value) }
@@ -52,6 +59,9 @@ func (p *page) hold(records map[string]string) {
 	for key, value := range records {
 		p.bytes += recordBytes(key, value)
 	}
+	for key, value := range p.binary {
+		p.bytes += len(key) + len(value)
+	}
 }
 
 // labelValue fits a name into a label.
@@ -70,7 +80,7 @@ func (j *Journal) configMap(p *page, records map[string]string) *v1.ConfigMap {
 			Labels:      map[string]string{LabelJournal: labelValue(j.cfg.Name)},
 			Annotations: map[string]string{AnnotationEpoch: strconv.FormatInt(j.epoch, 10), AnnotationHolder: j.holder},
 		},
-		Data: records,
+		Data: records, BinaryData: p.binary,
 	}
 }
 
@@ -86,11 +96,11 @@ func (j *Journal) pageNumber(name string) (int, bool) {
 	return number, err == nil && number >= 0 && j.pageName(number) == name
 }
 
-// epochOf reads the epoch of a page. One that cannot be read is the lowest: the
-// page is written anew.
+// epochOf reads the epoch of a page. One that cannot be read, or that none can
+// follow, is the lowest: the page is written anew.
 func epochOf(cm *v1.ConfigMap) int64 {
 	epoch, err := strconv.ParseInt(cm.Annotations[AnnotationEpoch], 10, 64)
-	if err != nil || epoch < 0 {
+	if err != nil || epoch < 0 || epoch == math.MaxInt64 {
 		return 0
 	}
 	return epoch

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 )
@@ -147,7 +149,7 @@ func (j *Journal) room(change map[*page]int, bytes int) *page {
 		next = max(next, p.number+1)
 	}
 	p := &page{number: next, records: map[string]string{}}
-	j.pages = append(j.pages, p)
+	j.addPage(p)
 	return p
 }
 
@@ -157,10 +159,10 @@ func (j *Journal) writePage(ctx context.Context, p *page, puts map[string]string
 	backoff := wait.Backoff{Duration: retryStart, Factor: 2, Jitter: 0.2, Steps: 1 << 20, Cap: j.cfg.RetryMax}
 	for {
 		records := p.changed(puts, removals)
-		version, err := j.send(ctx, p, records)
+		cm, err := j.send(ctx, p, records)
 		switch {
 		case err == nil:
-			j.written(p, version, records)
+			j.written(p, cm, records)
 			return nil
 		case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err) && p.version != "":
 			if err = j.adopt(ctx, p); err == nil {
@@ -202,7 +204,8 @@ func (j *Journal) adopt(ctx context.Context, p *page) error {
 		}
 	}
 	records := p.changed(found, nil)
-	j.written(p, fresh.version, records)
+	p.binary = fresh.binary
+	j.written(p, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: fresh.version, UID: fresh.uid}}, records)
 	if len(found) > 0 {
 		j.cfg.Found(ctx, found)
 	}
