@@ -100,12 +100,6 @@ func (ctrl *ProvisionController) wakeVolume(name string) {
 	}
 }
 
-func (ctrl *ProvisionController) wakeNamed(name string) {
-	if pv, err := ctrl.volumes.Get(name); err == nil {
-		ctrl.wake(pv)
-	}
-}
-
 func (ctrl *ProvisionController) wake(pv *v1.PersistentVolume) {
 	if ctrl.rules.shouldDelete(pv) {
 		ctrl.deletions.renew(pv.Name)

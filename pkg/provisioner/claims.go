@@ -229,9 +229,9 @@ func changed(was, is *v1.PersistentVolumeClaim) bool {
 // onClaimGone forgets a claim, unless its volume may exist. The deletion of its
 // PersistentVolume may have waited for it.
 func (ctrl *ProvisionController) onClaimGone(claim *v1.PersistentVolumeClaim) {
-	ctrl.wakeNamed(ctrl.volumeName(claim))
+	ctrl.wakePV(ctrl.volumeName(claim))
 	if name := claim.Spec.VolumeName; name != "" {
-		ctrl.wakeNamed(name)
+		ctrl.wakePV(name)
 	}
 	ctrl.forgetClaim(claim.UID)
 	if _, begun := ctrl.ops.get(claim.UID); begun {

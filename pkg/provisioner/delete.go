@@ -40,7 +40,7 @@ func (ctrl *ProvisionController) deleteVolume(ctx context.Context, pv *v1.Persis
 		if err := ctrl.claimIsGone(ctx, pv); err != nil {
 			return err
 		}
-		if done, err := ctrl.deleteIt(ctx, pv); !done || err != nil {
+		if done, err := ctrl.deleteOnce(ctx, pv); !done || err != nil {
 			return err
 		}
 	}
@@ -59,18 +59,29 @@ func (ctrl *ProvisionController) forgetIfGone(pv *v1.PersistentVolume) {
 // claimIsGone reads the claim that a Released PersistentVolume was for. One that is
 // still there is about to be bound: kube-controller-manager had not seen it yet.
 func (ctrl *ProvisionController) claimIsGone(ctx context.Context, pv *v1.PersistentVolume) error {
-	ref := pv.Spec.ClaimRef
-	if ref == nil || ref.UID == "" {
-		return nil
-	}
-	claim, err := ctrl.liveClaim(ctx, ref.Namespace, ref.Name, ref.UID)
-	if err != nil {
+	claim, err := ctrl.claimOf(ctx, pv)
+	if err != nil || claim == nil {
 		return err
 	}
-	if claim == nil || claim.Spec.VolumeName != "" && claim.Spec.VolumeName != pv.Name {
-		return nil
+	return ctrl.refuse(pv, fmt.Sprintf("The volume is not deleted: PersistentVolume %s is Released, yet its claim %s/%s exists", pv.Name, claim.Namespace, claim.Name))
+}
+
+// claimOf reads the claim of a PersistentVolume; nil if it is gone, or has another
+// one by now.
+func (ctrl *ProvisionController) claimOf(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolumeClaim, error) {
+	ref := pv.Spec.ClaimRef
+	if ref == nil || ref.UID == "" {
+		return nil, nil
 	}
-	message := fmt.Sprintf("The volume is not deleted: PersistentVolume %s is Released, yet its claim %s/%s exists", pv.Name, ref.Namespace, ref.Name)
+	claim, err := ctrl.liveClaim(ctx, ref.Namespace, ref.Name, ref.UID)
+	if err != nil || claim == nil || boundElsewhere(claim, pv.Name) {
+		return nil, err
+	}
+	return claim, nil
+}
+
+// refuse tells once why a volume is not deleted, and has it looked at again.
+func (ctrl *ProvisionController) refuse(pv *v1.PersistentVolume, message string) error {
 	if ctrl.told.news(pv.UID, message) {
 		ctrl.recorder.Event(pv, v1.EventTypeWarning, ReasonVolumeDeleteRefused, message)
 	}

@@ -5,7 +5,7 @@
 // The files go from the pure to the effectful: should.go decides what is ours
 // to do, operation.go remembers what was begun, claims.go and volumes.go are the
 // two queues, provision.go and save.go make a volume and its PersistentVolume,
-// delete.go and finalizer.go take them away.
+// delete.go, twins.go and finalizer.go take them away.
 //
 // A volume is never forgotten once it may exist. While the outcome of a call is
 // not known, the same call is made again, whatever becomes of the claim; when it

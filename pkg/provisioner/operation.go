@@ -42,11 +42,15 @@ type operations struct {
 	// deleted are PersistentVolumes whose volume is deleted and that are not gone;
 	// true: the server has been told to delete the object too.
 	deleted map[types.UID]bool
+	// locked are volumes that are being deleted, with the PersistentVolumes of the
+	// same volume that wait for the end of it.
+	locked map[string][]string
 }
 
 func newOperations() *operations {
 	return &operations{
 		begun: map[types.UID]operation{}, saved: map[types.UID]string{}, failures: map[types.UID]int{}, problems: map[types.UID]problem{}, deleted: map[types.UID]bool{},
+		locked: map[string][]string{},
 	}
 }
 
@@ -151,6 +155,30 @@ func (o *operations) gone(uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.deleted, uid)
+}
+
+// lockVolume begins the deletion of a volume for a PersistentVolume. It fails while
+// the volume is being deleted for another one, whose unlockVolume then returns
+// this one as well.
+func (o *operations) lockVolume(volume, pv string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	waiting, locked := o.locked[volume]
+	if locked {
+		o.locked[volume] = append(waiting, pv)
+		return false
+	}
+	o.locked[volume] = nil
+	return true
+}
+
+// unlockVolume ends it, and returns the PersistentVolumes that wait.
+func (o *operations) unlockVolume(volume string) (waiting []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	waiting = o.locked[volume]
+	delete(o.locked, volume)
+	return waiting
 }
 
 // background is how many claims have a volume that may exist.

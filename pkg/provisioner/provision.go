@@ -21,18 +21,18 @@ const slowProvision = time.Second
 // provisioned reports whether a claim has its PersistentVolume already. Informers
 // may lag: what we saved ourselves counts until the claim is seen bound.
 func (ctrl *ProvisionController) provisioned(ctx context.Context, claim *v1.PersistentVolumeClaim) (bool, error) {
-	name := ctrl.volumeName(claim)
-	if pv, err := ctrl.volumes.Get(name); err == nil {
+	if pv, err := ctrl.volumes.Get(ctrl.volumeName(claim)); err == nil {
 		return true, ctrl.occupied(claim, pv)
 	}
-	if ctrl.ops.savedAs(claim.UID) == "" {
+	saved := ctrl.ops.savedAs(claim.UID)
+	if saved == "" {
 		return false, nil
 	}
 	live, err := ctrl.liveClaim(ctx, claim.Namespace, claim.Name, claim.UID)
 	if err != nil || live == nil || live.Spec.VolumeName != "" {
 		return true, err
 	}
-	pv, err := ctrl.livePV(ctx, name)
+	pv, err := ctrl.livePV(ctx, saved)
 	if err != nil || pv != nil {
 		return true, err
 	}
@@ -85,7 +85,7 @@ func (ctrl *ProvisionController) goOn(ctx context.Context, op operation, claim *
 			return err
 		}
 	}
-	abandoned := claim == nil || boundElsewhere(claim, ctrl.volumeName(claim))
+	abandoned := claim == nil || boundElsewhere(claim, ctrl.nameOf(last))
 	if claim == nil {
 		claim = last
 	}
@@ -104,17 +104,40 @@ func (ctrl *ProvisionController) goOn(ctx context.Context, op operation, claim *
 
 // alreadySaved ends what an earlier process began and also finished: the
 // PersistentVolume is there, or was, since the claim was bound to it.
+//
+// Which volume was made is not known, since it was written down before. One that
+// has the name which the request has, for the claim, and that we provisioned, is of
+// that volume: a driver has one volume of a name. For any other the request is made
+// again, and saving tells whether the answer is the same volume.
 func (ctrl *ProvisionController) alreadySaved(ctx context.Context, last, claim *v1.PersistentVolumeClaim) (bool, error) {
-	name := ctrl.volumeName(last)
-	if claim == nil || claim.Spec.VolumeName != name {
-		pv, err := ctrl.livePV(ctx, name)
-		if err != nil || pv == nil || !claimedBy(pv, last) {
-			return false, err
-		}
+	name := ctrl.nameOf(last)
+	pv, err := ctrl.livePV(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	if pv == nil && (claim == nil || claim.Spec.VolumeName != name) || pv != nil && !ctrl.madeFor(pv, last) {
+		return false, nil
 	}
 	ctrl.noteSaved(last.UID, name)
 	ctrl.settle(last.UID)
 	return true, nil
+}
+
+// madeFor reports whether a PersistentVolume is what we provisioned for a claim.
+func (ctrl *ProvisionController) madeFor(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
+	return claimedBy(pv, claim) && ctrl.rules.ours(pv.Annotations[AnnotationProvisionedBy]) &&
+		(pv.Spec.CSI == nil || ctrl.rules.ours(pv.Spec.CSI.Driver))
+}
+
+// nameOf is how the PersistentVolume of a claim is called: as it was begun, or else
+// as it would be now.
+func (ctrl *ProvisionController) nameOf(claim *v1.PersistentVolumeClaim) string {
+	if durable, ok := ctrl.provisioner.(DurableProvisioner); ok {
+		if name := durable.BegunAs(claim.UID); name != "" {
+			return name
+		}
+	}
+	return ctrl.volumeName(claim)
 }
 
 // boundElsewhere reports whether a claim has another PersistentVolume than that of
@@ -128,7 +151,7 @@ func boundElsewhere(claim *v1.PersistentVolumeClaim, name string) bool {
 func (ctrl *ProvisionController) provision(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, abandoned bool) error {
 	options := VolumeOptions{
 		PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
-		PVName:                        ctrl.volumeName(claim), PVC: claim, StorageClass: class, SelectedNode: selectedNode(claim), Abandoned: abandoned,
+		PVName:                        ctrl.nameOf(claim), PVC: claim, StorageClass: class, SelectedNode: selectedNode(claim), Abandoned: abandoned,
 	}
 	if class != nil {
 		options.Parameters = class.Parameters

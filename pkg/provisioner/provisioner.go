@@ -66,6 +66,10 @@ type DurableProvisioner interface {
 	// PersistentVolume, as they were at the time. later is told of those that
 	// show up after it has returned; it does not block.
 	Begun(ctx context.Context, later func(*v1.PersistentVolumeClaim)) ([]*v1.PersistentVolumeClaim, error)
+	// BegunAs is the PVName that the volume of a claim was begun with; empty: none
+	// was. It may be another than it would be now, since how volumes are named can
+	// be changed between two processes.
+	BegunAs(claim types.UID) string
 	// Settle says that the volume of the claim is accounted for or deleted.
 	Settle(claim types.UID)
 }

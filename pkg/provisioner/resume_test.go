@@ -68,6 +68,101 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestResumeComparesTheVolume: a PersistentVolume that has the name and names the
+// claim, and that we did not provision, proves nothing. The request is made again:
+// where it tells of another volume, that one goes and what is there stays.
+func TestResumeComparesTheVolume(t *testing.T) {
+	mine := claim("claim-1", "uid-1-1", "class-1", ourName)
+	bound := claim("claim-1", "uid-1-1", "class-1", ourName, func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = savedName })
+	byHand := func(handle string) *v1.PersistentVolume {
+		return pv(savedName, v1.VolumeBound, retain, "", csiVolume(ourName, handle), claimed("uid-1-1"))
+	}
+	for name, c := range map[string]struct {
+		there *v1.PersistentVolume
+		claim *v1.PersistentVolumeClaim
+		calls int
+		stray bool
+	}{
+		"ours":                                     {there: pv(savedName, v1.VolumeBound, del, ourName, csiVolume(ourName, "h"), claimed("uid-1-1")), claim: mine},
+		"by hand, of the volume":                   {there: byHand("h"), claim: mine, calls: 1},
+		"by hand, of the volume, bound":            {there: byHand("h"), claim: bound, calls: 1},
+		"by hand, of another volume":               {there: byHand("other"), claim: mine, calls: 1, stray: true},
+		"by hand, of another volume, bound":        {there: byHand("other"), claim: bound, calls: 1, stray: true},
+		"by hand, of another volume, claim gone":   {there: byHand("other"), calls: 1, stray: true},
+		"another provisioner's":                    {there: pv(savedName, v1.VolumeBound, del, otherName, csiVolume(otherName, "h"), claimed("uid-1-1")), claim: mine, calls: 1, stray: true},
+		"signed by us, and another driver's":       {there: pv(savedName, v1.VolumeBound, del, ourName, csiVolume(otherName, "h"), claimed("uid-1-1")), claim: mine, calls: 1, stray: true},
+		"signed by us, and another claim's volume": {there: pv(savedName, v1.VolumeBound, del, ourName, csiVolume(ourName, "other"), claimed("other")), claim: mine, calls: 1, stray: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				objects := []runtime.Object{storageClass("class-1", ourName), c.there}
+				if c.claim != nil {
+					objects = append(objects, c.claim)
+				}
+				m := csiMaker("h")
+				m.begun = []*v1.PersistentVolumeClaim{mine.DeepCopy()}
+				var deleted []string
+				m.remove = func(v *v1.PersistentVolume) error {
+					deleted = append(deleted, v.Spec.CSI.VolumeHandle)
+					return nil
+				}
+				w := newWorld(t, setup{objects: objects, maker: m, noResync: true})
+				w.rest(5)
+				if made, _ := m.calls(); made != c.calls {
+					t.Errorf("%d calls of Provision, want %d", made, c.calls)
+				}
+				if stray := len(deleted) == 1 && deleted[0] == "h"; stray != c.stray || len(deleted) > 1 {
+					t.Errorf("deleted %v", deleted)
+				}
+				if v := w.pvs()[savedName]; v == nil || v.Spec.CSI.VolumeHandle != c.there.Spec.CSI.VolumeHandle {
+					t.Errorf("what was there is now %+v", v)
+				}
+				if got := m.settledOf(); !slices.Equal(got, []types.UID{"uid-1-1"}) || len(w.inProgress()) != 0 {
+					t.Errorf("settled %v, in progress %v", got, w.inProgress())
+				}
+			})
+		})
+	}
+}
+
+// TestResumeUnderTheNameItWasBegunWith: the earlier process named volumes in
+// another way. The volume keeps its name, and is no second one.
+func TestResumeUnderTheNameItWasBegunWith(t *testing.T) {
+	mine := claim("claim-1", "uid-1-1", "class-1", ourName)
+	saved := pv("vol-1", v1.VolumeBound, del, ourName, csiVolume(ourName, "h"), claimed("uid-1-1"))
+	bound := claim("claim-1", "uid-1-1", "class-1", ourName, func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "vol-1" })
+	for name, c := range map[string]struct {
+		objects []runtime.Object
+		calls   int
+	}{
+		"saved and bound":     {objects: []runtime.Object{bound, saved}},
+		"saved, not bound":    {objects: []runtime.Object{mine, saved}},
+		"saved, claim gone":   {objects: []runtime.Object{saved}},
+		"bound, and lost":     {objects: []runtime.Object{bound}},
+		"not saved":           {objects: []runtime.Object{mine}, calls: 1},
+		"not saved, and gone": {calls: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := csiMaker("h")
+				m.begun, m.begunAs = []*v1.PersistentVolumeClaim{mine.DeepCopy()}, map[types.UID]string{"uid-1-1": "vol-1"}
+				w := newWorld(t, setup{objects: append(c.objects, storageClass("class-1", ourName)), maker: m})
+				w.rest(20)
+				made, removed := m.calls()
+				if made != c.calls || removed != 0 {
+					t.Errorf("%d calls of Provision, want %d; %d volumes deleted", made, c.calls, removed)
+				}
+				if pvs := w.pvs(); pvs[savedName] != nil || (pvs["vol-1"] == nil) != (name == "bound, and lost") {
+					t.Errorf("PersistentVolumes %v", pvs)
+				}
+				if got := m.settledOf(); !slices.Equal(got, []types.UID{"uid-1-1"}) || len(w.inProgress()) != 0 {
+					t.Errorf("settled %v, in progress %v", got, w.inProgress())
+				}
+			})
+		})
+	}
+}
+
 // TestResumeOfAClaimThatIsNotOursAnyMore: it may have been begun all the same.
 func TestResumeOfAClaimThatIsNotOursAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -178,8 +178,8 @@ func nothingRemembered(t *testing.T, w *world) {
 	o := w.ctrl.ops
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if n := len(o.begun) + len(o.saved) + len(o.failures) + len(o.deleted) + len(w.ctrl.slow.claims) + len(w.ctrl.told.last); n > 0 {
-		t.Errorf("remembered: begun %v, saved %v, failures %v, deleted %v, slow %v, told %v", o.begun, o.saved, o.failures, o.deleted, w.ctrl.slow.claims, w.ctrl.told.last)
+	if n := len(o.begun) + len(o.saved) + len(o.failures) + len(o.deleted) + len(o.locked) + len(w.ctrl.slow.claims) + len(w.ctrl.told.last); n > 0 {
+		t.Errorf("remembered: begun %v, saved %v, failures %v, deleted %v, locked %v, slow %v, told %v", o.begun, o.saved, o.failures, o.deleted, o.locked, w.ctrl.slow.claims, w.ctrl.told.last)
 	}
 	for name, q := range map[string]*queue{"claims": w.ctrl.claims, "volumes": w.ctrl.deletions} {
 		q.mu.Lock()

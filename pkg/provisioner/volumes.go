@@ -38,6 +38,9 @@ func (ctrl *ProvisionController) syncVolume(ctx context.Context, name string) er
 
 // onVolume takes in a PersistentVolume that was added or has changed.
 func (ctrl *ProvisionController) onVolume(was, is *v1.PersistentVolume) {
+	if was != nil && pvChanged(was, is) {
+		ctrl.wakeTwins(is)
+	}
 	if !ctrl.rules.shouldDelete(is) && ctrl.rules.finalizerFor(is) == keepFinalizer {
 		return
 	}
@@ -61,6 +64,7 @@ func (ctrl *ProvisionController) onVolumeGone(pv *v1.PersistentVolume) {
 	ctrl.ops.gone(pv.UID)
 	ctrl.told.forget(pv.UID)
 	ctrl.deletions.forget(pv.Name)
+	ctrl.wakeTwins(pv)
 	if ref := pv.Spec.ClaimRef; ref != nil && ref.UID != "" {
 		ctrl.wakeClaim(ref.UID)
 	}

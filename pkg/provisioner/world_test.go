@@ -39,6 +39,7 @@ type maker struct {
 	removed   []string
 	settled   []types.UID
 	begun     []*v1.PersistentVolumeClaim
+	begunAs   map[types.UID]string
 	later     func(*v1.PersistentVolumeClaim)
 	block     bool
 	// unwanted claims are left to others.
@@ -94,6 +95,12 @@ func (m *maker) Begun(_ context.Context, later func(*v1.PersistentVolumeClaim)) 
 	defer m.mu.Unlock()
 	m.later = later
 	return m.begun, nil
+}
+
+func (m *maker) BegunAs(uid types.UID) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.begunAs[uid]
 }
 
 func (m *maker) Settle(uid types.UID) {

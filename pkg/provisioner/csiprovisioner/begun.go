@@ -90,6 +90,16 @@ func (p *Provisioner) begun(claim *v1.PersistentVolumeClaim) (*intent, error) {
 	return p.intents[claim.UID], nil
 }
 
+// BegunAs implements provisioner.DurableProvisioner.
+func (p *Provisioner) BegunAs(uid types.UID) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if in := p.intents[uid]; in != nil {
+		return in.Request.Name
+	}
+	return ""
+}
+
 // Settle implements provisioner.DurableProvisioner.
 func (p *Provisioner) Settle(uid types.UID) {
 	p.mu.Lock()

@@ -290,3 +290,29 @@ func (p *Provisioner) begunCount() int {
 	defer p.mu.Unlock()
 	return len(p.intents)
 }
+
+// TestNameThatAVolumeWasBegunWith is known to the next process, which may name
+// volumes in another way, until it is settled.
+func TestNameThatAVolumeWasBegunWith(t *testing.T) {
+	w := newWorld(t, nil)
+	if got := w.p.BegunAs("uid-1"); got != "" {
+		t.Errorf("%q before it is begun", got)
+	}
+	o := options(claim(), class(nil))
+	o.PVName = "vol-1"
+	w.driver.create = func(*csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) { return nil, answered(codes.Aborted) }
+	w.fails(o, provisioner.ProvisioningInBackground, "Aborted")
+	w.restart()
+	if got := w.p.BegunAs("uid-1"); got != "vol-1" {
+		t.Errorf("%q in the next process", got)
+	}
+	w.driver.create = nil
+	o.PVName = w.p.BegunAs("uid-1")
+	if pv := w.made(o); pv.Name != "vol-1" {
+		t.Errorf("PersistentVolume %s", pv.Name)
+	}
+	w.p.Settle("uid-1")
+	if got := w.p.BegunAs("uid-1"); got != "" {
+		t.Errorf("%q after it is settled", got)
+	}
+}
