@@ -155,15 +155,31 @@ func (j *Journal) close(err error) {
 func (j *Journal) written(p *page, version string, records map[string]string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for key := range p.records {
-		if _, stays := records[key]; !stays {
-			delete(j.where, key)
-			delete(j.removals, key)
+	before := p.records
+	p.version = version
+	p.hold(records)
+	for key := range before {
+		if _, stays := records[key]; stays {
+			continue
 		}
+		if other := j.holding(key); other != nil {
+			j.where[key] = other
+			continue
+		}
+		delete(j.where, key)
+		delete(j.removals, key)
 	}
 	for key := range records {
 		j.where[key] = p
 	}
-	p.version = version
-	p.hold(records)
+}
+
+// holding finds a page that holds a record; nil: there is none.
+func (j *Journal) holding(key string) *page {
+	for _, p := range j.pages {
+		if _, there := p.records[key]; there {
+			return p
+		}
+	}
+	return nil
 }

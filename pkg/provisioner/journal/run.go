@@ -118,10 +118,14 @@ func (j *Journal) assign(b batch) []*change {
 		return byPage[p]
 	}
 	bytes := map[*page]int{}
+	// A record may be on two pages: we put it on one, and an earlier holder began
+	// the other with it. What stayed there would come up with each leader.
 	for key := range b.removals {
-		if p := j.where[key]; p != nil {
-			of(p)
-			bytes[p] -= recordBytes(key, p.records[key])
+		for _, p := range j.pages {
+			if value, there := p.records[key]; there {
+				of(p)
+				bytes[p] -= recordBytes(key, value)
+			}
 		}
 	}
 	for _, w := range b.puts {
