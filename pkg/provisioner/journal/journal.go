@@ -61,7 +61,7 @@ func New(cfg Config) (*Journal, error) {
 }
 
 // Put makes a record durable. With a nil error it is in the cluster; with any
-// other it may be, and is removed again. A key is put once until it is removed;
+// other it may be, until its page is written next. A key is put once until it is removed;
 // its value does not change.
 func (j *Journal) Put(ctx context.Context, key, value string) error {
 	if problems := validation.IsConfigMapKey(key); len(problems) > 0 {
