@@ -65,7 +65,7 @@ func New(cfg Config) (*Journal, error) {
 }
 
 // Put makes a record durable. With a nil error it is in the cluster; with any
-// other it may be, and is removed again. A key is put once until it is removed;
+// other it may be, until its page is written next. A key is put once until it is removed;
 // its value does not change.
 func (j *Journal) Put(ctx context.Context, key, value string) error {
 	if problems := validation.IsConfigMapKey(key); len(problems) > 0 {
@@ -172,15 +172,31 @@ func (j *Journal) addPage(p *page) {
 func (j *Journal) written(p *page, cm *v1.ConfigMap, records map[string]string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for key := range p.records {
-		if _, stays := records[key]; !stays {
-			delete(j.where, key)
-			delete(j.removals, key)
+	before := p.records
+	p.version, p.uid = cm.ResourceVersion, cm.UID
+	p.hold(records)
+	for key := range before {
+		if _, stays := records[key]; stays {
+			continue
 		}
+		if other := j.holding(key); other != nil {
+			j.where[key] = other
+			continue
+		}
+		delete(j.where, key)
+		delete(j.removals, key)
 	}
 	for key := range records {
 		j.where[key] = p
 	}
-	p.version, p.uid = cm.ResourceVersion, cm.UID
-	p.hold(records)
+}
+
+// holding finds a page that holds a record; nil: there is none.
+func (j *Journal) holding(key string) *page {
+	for _, p := range j.pages {
+		if _, there := p.records[key]; there {
+			return p
+		}
+	}
+	return nil
 }

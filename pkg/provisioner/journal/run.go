@@ -120,10 +120,14 @@ func (j *Journal) assign(b batch) []*change {
 		return byPage[p]
 	}
 	bytes := map[*page]int{}
+	// A record may be on two pages: we put it on one, and an earlier holder began
+	// the other with it. What stayed there would come up with each leader.
 	for key := range b.removals {
-		if p := j.where[key]; p != nil {
-			of(p)
-			bytes[p] -= recordBytes(key, p.records[key])
+		for _, p := range j.pages {
+			if value, there := p.records[key]; there {
+				of(p)
+				bytes[p] -= recordBytes(key, value)
+			}
 		}
 	}
 	for _, w := range b.puts {
@@ -153,10 +157,12 @@ func (j *Journal) room(change map[*page]int, bytes int) *page {
 	return p
 }
 
-// writePage writes a page until the cluster has it or refuses it. An answer that
-// was lost shows as a conflict with ourselves.
+// writePage writes a page until the cluster has it or refuses it, or for as long
+// as one request may take: whoever waits is to hear of a server that fails on, and
+// may come again. An answer that was lost shows as a conflict with ourselves.
 func (j *Journal) writePage(ctx context.Context, p *page, puts map[string]string, removals map[string]bool) error {
 	backoff := wait.Backoff{Duration: retryStart, Factor: 2, Jitter: 0.2, Steps: 1 << 20, Cap: j.cfg.RetryMax}
+	began := j.cfg.Clock.Now()
 	for {
 		records := p.changed(puts, removals)
 		cm, err := j.send(ctx, p, records)
@@ -169,7 +175,7 @@ func (j *Journal) writePage(ctx context.Context, p *page, puts map[string]string
 				continue
 			}
 		}
-		if errors.Is(err, ErrTakenOver) || refused(err) || ctx.Err() != nil {
+		if errors.Is(err, ErrTakenOver) || refused(err) || ctx.Err() != nil || j.cfg.Clock.Since(began) >= j.cfg.Timeout {
 			return j.explain("writing", j.pageName(p.number), err)
 		}
 		timer := j.cfg.Clock.NewTimer(backoff.Step())
