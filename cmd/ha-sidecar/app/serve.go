@@ -40,6 +40,9 @@ func (p *process) serve(group *runner.Group) error {
 	}
 	alive := httpserver.Checks()
 	srv.Handle("/healthz", alive)
+	// The probe of the replaced sidecars' manifests, which asks whether the leader
+	// still renews: one that does not has ended.
+	srv.Handle("/healthz/leader-election", alive)
 	srv.Handle("/livez", alive)
 	srv.Handle("/readyz", httpserver.Checks(
 		httpserver.Check{Name: "driver", Do: p.driver.Ready},

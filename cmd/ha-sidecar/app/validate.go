@@ -20,7 +20,7 @@ import (
 
 // reservedPaths are served by others than the metrics; debug pages are below
 // /debug.
-var reservedPaths = []string{"/healthz", "/livez", "/readyz", "/debug/leader", "/debug/failover", "/debug/health", "/debug/attach"}
+var reservedPaths = []string{"/healthz", "/healthz/leader-election", "/livez", "/readyz", "/debug/leader", "/debug/failover", "/debug/health", "/debug/attach"}
 
 // metricsPath keeps patterns out that the HTTP server would take for more than a
 // path.
