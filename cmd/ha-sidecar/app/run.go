@@ -116,7 +116,7 @@ func (p *process) main(ctx context.Context) error {
 		return err
 	}
 	clients, err := kube.NewClients(ctx, kube.Config{
-		Kubeconfig: p.opts.Kubeconfig, QPS: p.opts.KubeAPIQPS, Burst: p.opts.KubeAPIBurst,
+		Kubeconfig: p.opts.kubeconfig(), Master: p.opts.Upstream.Master, QPS: p.opts.KubeAPIQPS, Burst: p.opts.KubeAPIBurst,
 		UserAgent:    "ha-sidecar/" + version.Get().Version,
 		LeaseTimeout: p.opts.Leader.RenewDeadline / 2, MayWrite: p.elect.IsLeader,
 	})

@@ -50,6 +50,9 @@ func (p *process) serve(group *runner.Group) error {
 	srv.Handle(p.opts.MetricsPath, promhttp.HandlerFor(
 		prometheus.Gatherers{p.registry, legacyregistry.DefaultGatherer}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	p.debug.register(srv)
+	if p.opts.Profiles {
+		registerProfiles(srv)
+	}
 	group.Go("http", srv.Run)
 	return nil
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 type UpstreamOptions struct {
 	MetricsAddress string
 	FeatureGates   map[string]string
+	Master         string
 }
 
 // upstreamGates are the feature gates of external-attacher and external-provisioner.
@@ -34,6 +36,7 @@ const gateCrossNamespace = "CrossNamespaceVolumeDataSource"
 func (o *Options) addUpstreamFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Upstream.MetricsAddress, "metrics-address", "", "address of the metrics")
 	fs.StringToStringVar(&o.Upstream.FeatureGates, "feature-gates", nil, "feature gates of external-attacher and external-provisioner")
+	fs.StringVar(&o.Upstream.Master, "master", "", "URL of the API server")
 	fs.Bool("automaxprocs", false, "use no more threads than the container has CPUs")
 	fs.Float32("kube-api-capacity-qps", 0, "requests per second about capacity")
 	fs.Int("kube-api-capacity-burst", 0, "burst of --kube-api-capacity-qps")
@@ -43,6 +46,7 @@ func (o *Options) addUpstreamFlags(fs *pflag.FlagSet) {
 		"feature-gates":           "only Topology=false and VolumeAttributesClass=false have an effect: what the others switch is always on",
 		"kube-api-capacity-qps":   "capacity is within --kube-api-qps",
 		"kube-api-capacity-burst": "capacity is within --kube-api-burst",
+		"master":                  "name the server in the file of --kubeconfig",
 		"automaxprocs":            "it is always on",
 		"max-grpc-log-length":     "calls to the driver are logged from -v=5 on, by their size alone where they are long",
 	} {
@@ -50,6 +54,14 @@ func (o *Options) addUpstreamFlags(fs *pflag.FlagSet) {
 			panic(err) // one of the names is not registered
 		}
 	}
+}
+
+// kubeconfig is the path of a kubeconfig; empty: the Pod's ServiceAccount.
+func (o *Options) kubeconfig() string {
+	if o.Kubeconfig == "" {
+		return os.Getenv("KUBECONFIG")
+	}
+	return o.Kubeconfig
 }
 
 // endpoint is where to serve HTTP.
