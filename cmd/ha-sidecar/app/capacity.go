@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -62,6 +63,7 @@ func newCapacity(ctx context.Context, d deps, places capacity.Segments, managedB
 		klog.FromContext(ctx).Error(nil, "--enable-capacity has no effect: the driver does not have GET_CAPACITY")
 		return nil, nil
 	}
+	d.namespace = capacityNamespace(d.namespace)
 	owner, err := capacityOwner(ctx, d)
 	if err != nil {
 		return nil, err
@@ -74,6 +76,13 @@ func newCapacity(ctx context.Context, d deps, places capacity.Segments, managedB
 		RetryIntervalStart: pick(o.Provisioner.RetryIntervalStart, o.RetryIntervalStart), RetryIntervalMax: pick(o.Provisioner.RetryIntervalMax, o.RetryIntervalMax),
 		IsLeader: d.leader.IsLeader, Registry: d.registry,
 	})
+}
+
+// capacityNamespace is where the objects are: beside the Pod, which owns them, even
+// where the leases are in another namespace. NAMESPACE is how external-provisioner
+// is told. Outside a Pod they are beside the leases.
+func capacityNamespace(leases string) string {
+	return cmp.Or(os.Getenv("NAMESPACE"), ownNamespace(), leases)
 }
 
 // capacityOwner finds with whom the objects are to go.

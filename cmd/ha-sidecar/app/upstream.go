@@ -34,9 +34,12 @@ const gateCrossNamespace = "CrossNamespaceVolumeDataSource"
 // addUpstreamFlags registers them: not in the help, and with a word on stderr
 // for whoever gives one.
 func (o *Options) addUpstreamFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Upstream.Master, "master", "", "URL of the API server")
+	if err := fs.MarkDeprecated("master", "name the server in the file of --kubeconfig"); err != nil {
+		panic(err) // the name is not registered
+	}
 	fs.StringVar(&o.Upstream.MetricsAddress, "metrics-address", "", "address of the metrics")
 	fs.StringToStringVar(&o.Upstream.FeatureGates, "feature-gates", nil, "feature gates of external-attacher and external-provisioner")
-	fs.StringVar(&o.Upstream.Master, "master", "", "URL of the API server")
 	fs.Bool("automaxprocs", false, "use no more threads than the container has CPUs")
 	fs.Float32("kube-api-capacity-qps", 0, "requests per second about capacity")
 	fs.Int("kube-api-capacity-burst", 0, "burst of --kube-api-capacity-qps")
@@ -46,7 +49,6 @@ func (o *Options) addUpstreamFlags(fs *pflag.FlagSet) {
 		"feature-gates":           "only Topology=false and VolumeAttributesClass=false have an effect: what the others switch is always on",
 		"kube-api-capacity-qps":   "capacity is within --kube-api-qps",
 		"kube-api-capacity-burst": "capacity is within --kube-api-burst",
-		"master":                  "name the server in the file of --kubeconfig",
 		"automaxprocs":            "it is always on",
 		"max-grpc-log-length":     "calls to the driver are logged from -v=5 on, by their size alone where they are long",
 	} {

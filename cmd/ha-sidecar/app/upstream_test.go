@@ -61,7 +61,7 @@ func TestFlagsOfExternalProvisioner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, flag := range []string{"feature-gates", "automaxprocs", "kube-api-capacity-qps", "kube-api-capacity-burst", "master"} {
+	for _, flag := range []string{"feature-gates", "automaxprocs", "master"} {
 		if strings.Count(stderr, "Flag --"+flag+" ") != 1 {
 			t.Errorf("nothing is said of --%s, or too much: %q", flag, stderr)
 		}
