@@ -30,6 +30,8 @@ var ErrNotLeader = errors.New("not the leader: the write was not sent")
 type Config struct {
 	// Kubeconfig is a path; empty means the Pod's own ServiceAccount.
 	Kubeconfig string
+	// Master is the server's URL; empty means the one that is named there.
+	Master string
 	// QPS and Burst of 0 mean automatic: no limit where the server has API
 	// priority and fairness, 50 and 100 elsewhere.
 	QPS   float32
@@ -65,7 +67,7 @@ type Clients struct {
 // NewClients connects the lanes. It asks the server once whether it has
 // priority and fairness.
 func NewClients(ctx context.Context, cfg Config) (*Clients, error) {
-	base, err := restConfig(cfg.Kubeconfig)
+	base, err := restConfig(cfg.Master, cfg.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -117,8 +119,15 @@ func capacityLane(cfg Config, base *rest.Config, work kubernetes.Interface) (kub
 }
 
 // restConfig explains a missing file better than the loader does.
-func restConfig(path string) (*rest.Config, error) {
-	if path == "" {
+func restConfig(master, path string) (*rest.Config, error) {
+	switch {
+	case path == "" && master != "":
+		cfg, err := clientcmd.BuildConfigFromFlags(master, "")
+		if err != nil {
+			return nil, fmt.Errorf("reading --master=%s: %w", master, err)
+		}
+		return cfg, nil
+	case path == "":
 		cfg, err := rest.InClusterConfig()
 		if err != nil {
 			return nil, fmt.Errorf("reading the Pod's ServiceAccount: %w; outside a cluster give --kubeconfig", err)
@@ -128,7 +137,7 @@ func restConfig(path string) (*rest.Config, error) {
 	if _, err := os.Stat(filepath.Clean(path)); err != nil {
 		return nil, fmt.Errorf("reading --kubeconfig: %w", err)
 	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", path)
+	cfg, err := clientcmd.BuildConfigFromFlags(master, path)
 	if err != nil {
 		return nil, fmt.Errorf("reading --kubeconfig %s: %w", path, err)
 	}

@@ -169,6 +169,19 @@ func TestLeaseLaneGivesUp(t *testing.T) {
 	}
 }
 
+// TestMaster: the server that is named goes before that of the kubeconfig, and
+// needs none.
+func TestMaster(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("KUBECONFIG", "")
+	const master = "http://127.0.0.1:1"
+	for name, path := range map[string]string{"alone": "", "beside a kubeconfig": kubeconfig(t, "http://127.0.0.1:2")} {
+		if cfg, err := restConfig(master, path); err != nil || cfg.Host != master {
+			t.Errorf("%s: %+v, %v, want the host %s", name, cfg, err, master)
+		}
+	}
+}
+
 func TestRESTConfigTellsWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken")

@@ -71,7 +71,7 @@ func TestStandbyIsReady(t *testing.T) {
 	r, ctx := world(t), bounded(t)
 	leader, standby := pair(ctx, t, r)
 	for _, s := range []*rig.Sidecar{leader, standby} {
-		for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		for _, path := range []string{"/healthz", "/healthz/leader-election", "/livez", "/readyz"} {
 			if err := s.Get(path); err != nil {
 				t.Error(err)
 			}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -85,6 +86,7 @@ func newCapacity(ctx context.Context, d deps, places capacity.Segments, managedB
 		klog.FromContext(ctx).Error(nil, "--enable-capacity has no effect: the driver does not have GET_CAPACITY")
 		return nil, nil
 	}
+	d.namespace = capacityNamespace(d.namespace)
 	owner, err := capacityOwner(ctx, d)
 	if err != nil {
 		return nil, err
@@ -103,6 +105,13 @@ func newCapacity(ctx context.Context, d deps, places capacity.Segments, managedB
 	}
 	cfg.Report = teller.Report
 	return capacity.New(cfg)
+}
+
+// capacityNamespace is where the objects are: beside the Pod, which owns them, even
+// where the leases are in another namespace. NAMESPACE is how external-provisioner
+// is told. Outside a Pod they are beside the leases.
+func capacityNamespace(leases string) string {
+	return cmp.Or(os.Getenv("NAMESPACE"), ownNamespace(), leases)
 }
 
 // capacityOwner finds with whom the objects are to go.

@@ -99,6 +99,8 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		{[]string{"--manual-detach-delay=-1s"}, []string{"--manual-detach-delay=-1s", "not be negative"}},
 		{[]string{"--drain-timeout=0"}, []string{"--drain-timeout=0s", "positive"}},
 		{[]string{"--metrics-path="}, []string{"--metrics-path=", "/metrics"}},
+		{[]string{"--enable-pprof"}, []string{"--enable-pprof", "--http-endpoint"}},
+		{[]string{"--metrics-path=/debug/pprof/heap"}, []string{"--metrics-path=/debug/pprof/heap", "plain path"}},
 		{[]string{"--metrics-path=/readyz"}, []string{"--metrics-path=/readyz", "none of"}},
 		{[]string{"--metrics-path=/{"}, []string{"--metrics-path=/{", "plain path"}},
 		{[]string{"--logging-format=xml"}, []string{"xml"}},
@@ -200,11 +202,11 @@ func TestFlags(t *testing.T) {
 	want := strings.Fields(`
 attacher-retry-interval-max=0s attacher-retry-interval-start=0s attacher-timeout=0s attacher-worker-threads=0 automaxprocs=false capacity-for-immediate-binding=false capacity-ownerref-level=1 capacity-poll-interval=1m0s capacity-threads=1 cloning-protection-threads=1 controller-publish-readonly=false
 controllers=[*] csi-address=/run/csi/socket csi-connect-timeout=2m0s csi-max-receive-bytes=16777216
-default-fstype= detach-orphans=false drain-timeout=20s enable-capacity=false evict-deadline=1m0s evict-grace-max=30s extra-create-metadata=false failover-mode=observe feature-gates=[] fence=none
+default-fstype= detach-orphans=false drain-timeout=20s enable-capacity=false enable-pprof=false evict-deadline=1m0s evict-grace-max=30s extra-create-metadata=false failover-mode=observe feature-gates=[] fence=none
 health-confirm-after=10s health-confirmations=3 health-interval=30s hold-off=15s http-endpoint= immediate-topology=true
-kube-api-burst=0 kube-api-capacity-burst=0 kube-api-capacity-qps=0 kube-api-qps=0 kubeconfig= leader-election=true leader-election-labels=[]
+kube-api-burst=0 kube-api-capacity-burst=0 kube-api-capacity-qps=0 kube-api-qps=0 kubeconfig= leader-election=true leader-election-labels=
 leader-election-lease-duration=15s leader-election-namespace= leader-election-renew-deadline=10s leader-election-retry-period=2s
-lease-grace=20s legacy-abnormal=report manual-detach-delay=0s max-entries=0 max-failing-nodes=20% max-grpc-log-length=-1 metrics-address= metrics-path=/metrics moves-per-minute=120 node-deployment=false node-deployment-base-delay=20s node-deployment-immediate-binding=true node-deployment-max-delay=1m0s override-pdb=false
+lease-grace=20s legacy-abnormal=report manual-detach-delay=0s master= max-entries=0 max-failing-nodes=20% max-grpc-log-length=-1 metrics-address= metrics-path=/metrics moves-per-minute=120 node-deployment=false node-deployment-base-delay=20s node-deployment-immediate-binding=true node-deployment-max-delay=1m0s override-pdb=false
 prevent-volume-mode-conversion=true provisioner-default-fstype= provisioner-retry-interval-max=0s provisioner-retry-interval-start=0s provisioner-timeout=0s provisioner-worker-threads=0
 reconcile-sync=1m0s resync=10m0s retry-interval-max=5m0s retry-interval-start=1s snapshot-orphan-sweep-interval=5m0s storm-cooldown=5m0s strict-topology=false suspect-for=10m0s timeout=15s
 volume-name-prefix=pvc volume-name-uuid-length=-1 worker-threads=10

@@ -62,6 +62,7 @@ func pages(t *testing.T, d *debug) func(path string) (int, string) {
 		t.Fatal(err)
 	}
 	d.register(srv)
+	registerProfiles(srv)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- srv.Run(ctx) }()
@@ -129,6 +130,17 @@ func TestDebugPages(t *testing.T) {
 
 	d.built.Store(built(t, "--failover-mode=off"))
 	want(http.StatusNotFound, "/debug/failover", "--failover-mode")
+}
+
+func TestProfiles(t *testing.T) {
+	get := pages(t, &debug{elect: &election{}})
+	for path, want := range map[string]string{
+		"": "full goroutine stack dump", "heap?debug=1": "heap profile:", "goroutine?debug=1": "goroutine profile:", "cmdline": "app.test", "symbol": "num_symbols",
+	} {
+		if code, body := get(profiles + path); code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %q, want %q", path, code, body, want)
+		}
+	}
 }
 
 func TestMetricsDoNotTakeADebugPage(t *testing.T) {

@@ -38,6 +38,7 @@ type Options struct {
 
 	HTTPEndpoint string
 	MetricsPath  string
+	Profiles     bool
 	DrainTimeout time.Duration
 	Logs         *logsapi.LoggingConfiguration
 
@@ -124,7 +125,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.CSIAddress, "csi-address", o.CSIAddress, "path or unix:// URL of the CSI driver's socket")
 	fs.IntVar(&o.CSIMaxReceiveBytes, "csi-max-receive-bytes", o.CSIMaxReceiveBytes, "largest reply accepted from the driver, in bytes")
 	fs.DurationVar(&o.CSIConnectTimeout, "csi-connect-timeout", o.CSIConnectTimeout, "how long the driver may take to answer at the start")
-	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of a kubeconfig; empty: the Pod's ServiceAccount")
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of a kubeconfig; empty: that of the environment variable KUBECONFIG, else the Pod's ServiceAccount")
 	fs.Float32Var(&o.KubeAPIQPS, "kube-api-qps", o.KubeAPIQPS, "requests per second to the API server; 0 with --kube-api-burst=0: no limit where the server has priority and fairness, else 50")
 	fs.IntVar(&o.KubeAPIBurst, "kube-api-burst", o.KubeAPIBurst, "burst of --kube-api-qps")
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers, "controllers to run: "+controllerNames()+`; "*" is all, "-name" takes one out`)
@@ -134,6 +135,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.RetryIntervalMax, "retry-interval-max", o.RetryIntervalMax, "longest wait after a failed operation")
 	fs.StringVar(&o.HTTPEndpoint, "http-endpoint", o.HTTPEndpoint, "address, such as :8080, of /healthz, /livez, /readyz, /metrics and, on the loopback interface, /debug; empty: none")
 	fs.StringVar(&o.MetricsPath, "metrics-path", o.MetricsPath, "path of the metrics")
+	fs.BoolVar(&o.Profiles, "enable-pprof", o.Profiles, "serve profiles of the process at /debug/pprof/ of --http-endpoint, on the loopback interface")
 	fs.DurationVar(&o.DrainTimeout, "drain-timeout", o.DrainTimeout, "how long calls to the driver under way may take to end on SIGTERM; give the Pod 10s more")
 	o.addAttacherFlags(fs)
 	o.addProvisionerFlags(fs)
@@ -195,5 +197,5 @@ func (o *Options) addLeaderFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&l.LeaseDuration, "leader-election-lease-duration", l.LeaseDuration, "how long others wait for a lease that is not renewed")
 	fs.DurationVar(&l.RenewDeadline, "leader-election-renew-deadline", l.RenewDeadline, "how long the leader acts without having renewed")
 	fs.DurationVar(&l.RetryPeriod, "leader-election-retry-period", l.RetryPeriod, "time between two attempts to take or renew a lease")
-	fs.StringToStringVar(&l.Labels, "leader-election-labels", l.Labels, "labels of the leases")
+	fs.Var(labelList{&l.Labels}, "leader-election-labels", "labels of the leases")
 }

@@ -115,7 +115,7 @@ func (p *process) main(ctx context.Context) error {
 	}
 	capacityQPS, capacityBurst := p.opts.Capacity.limit()
 	clients, err := kube.NewClients(ctx, kube.Config{
-		Kubeconfig: p.opts.Kubeconfig, QPS: p.opts.KubeAPIQPS, Burst: p.opts.KubeAPIBurst,
+		Kubeconfig: p.opts.kubeconfig(), Master: p.opts.Upstream.Master, QPS: p.opts.KubeAPIQPS, Burst: p.opts.KubeAPIBurst,
 		CapacityQPS: capacityQPS, CapacityBurst: capacityBurst,
 		UserAgent:    "ha-sidecar/" + version.Get().Version,
 		LeaseTimeout: p.opts.Leader.RenewDeadline / 2, MayWrite: p.elect.IsLeader,

@@ -41,12 +41,18 @@ func (p *process) serve(group *runner.Group) error {
 	}
 	alive := httpserver.Checks()
 	srv.Handle("/healthz", alive)
+	// The probe of the replaced sidecars' manifests, which asks whether the leader
+	// still renews: one that does not has ended.
+	srv.Handle("/healthz/leader-election", alive)
 	srv.Handle("/livez", alive)
 	srv.Handle("/readyz", httpserver.Checks(
 		httpserver.Check{Name: "driver", Do: p.driver.Ready},
 		httpserver.Check{Name: "caches", Do: p.caches.ready}))
 	srv.Handle(p.opts.MetricsPath, http.HandlerFunc(p.metrics))
 	p.debug.register(srv)
+	if p.opts.Profiles {
+		registerProfiles(srv)
+	}
 	group.Go("http", srv.Run)
 	return nil
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 type UpstreamOptions struct {
 	MetricsAddress string
 	FeatureGates   map[string]string
+	Master         string
 }
 
 // upstreamGates are the feature gates of external-attacher and external-provisioner.
@@ -32,6 +34,10 @@ const gateCrossNamespace = "CrossNamespaceVolumeDataSource"
 // addUpstreamFlags registers them: not in the help, and with a word on stderr
 // for whoever gives one.
 func (o *Options) addUpstreamFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Upstream.Master, "master", "", "URL of the API server")
+	if err := fs.MarkDeprecated("master", "name the server in the file of --kubeconfig"); err != nil {
+		panic(err) // the name is not registered
+	}
 	fs.StringVar(&o.Upstream.MetricsAddress, "metrics-address", "", "address of the metrics")
 	fs.StringToStringVar(&o.Upstream.FeatureGates, "feature-gates", nil, "feature gates of external-attacher and external-provisioner")
 	fs.Bool("automaxprocs", false, "use no more threads than the container has CPUs")
@@ -46,6 +52,14 @@ func (o *Options) addUpstreamFlags(fs *pflag.FlagSet) {
 			panic(err) // one of the names is not registered
 		}
 	}
+}
+
+// kubeconfig is the path of a kubeconfig; empty: the Pod's ServiceAccount.
+func (o *Options) kubeconfig() string {
+	if o.Kubeconfig == "" {
+		return os.Getenv("KUBECONFIG")
+	}
+	return o.Kubeconfig
 }
 
 // endpoint is where to serve HTTP.

@@ -31,7 +31,7 @@ func TestFlagsOfExternalAttacher(t *testing.T) {
 		--retry-interval-start=500ms --retry-interval-max=2m --resync=5m --reconcile-sync=2m --max-entries=100
 		--default-fstype=ext4 --max-grpc-log-length=0 --kube-api-qps=50 --kube-api-burst=100
 		--leader-election --leader-election-namespace=ns --leader-election-lease-duration=30s
-		--leader-election-renew-deadline=20s --leader-election-retry-period=5s --leader-election-labels=a=b
+		--leader-election-renew-deadline=20s --leader-election-retry-period=5s --leader-election-labels=a:b
 		--metrics-address=:8080 --metrics-path=/m --kubeconfig=/k --automaxprocs
 		--feature-gates=ReleaseLeaderElectionOnExit=true,MutableCSINodeAllocatableCount=false --v=5 --logging-format=text`)...)
 	if err != nil {
@@ -40,6 +40,43 @@ func TestFlagsOfExternalAttacher(t *testing.T) {
 	for _, flag := range []string{"metrics-address", "feature-gates", "automaxprocs", "max-grpc-log-length"} {
 		if strings.Count(stderr, "--"+flag) != 1 {
 			t.Errorf("nothing is said of --%s, or too much: %q", flag, stderr)
+		}
+	}
+}
+
+// Every flag of external-provisioner v6.3 is taken too.
+func TestFlagsOfExternalProvisioner(t *testing.T) {
+	o, stderr, err := parseAll(t, strings.Fields(`--csi-address=/csi/csi.sock --timeout=150s --worker-threads=16
+		--retry-interval-start=1s --retry-interval-max=2m --default-fstype=ext4 --extra-create-metadata=true
+		--strict-topology --immediate-topology=false --controller-publish-readonly --prevent-volume-mode-conversion=false
+		--volume-name-prefix=pvc-a --volume-name-uuid-length=32 --cloning-protection-threads=2 --snapshot-orphan-sweep-interval=0
+		--enable-capacity --capacity-threads=2 --capacity-poll-interval=30s --capacity-ownerref-level=2 --capacity-for-immediate-binding
+		--kube-api-qps=50 --kube-api-burst=100 --kube-api-capacity-qps=2 --kube-api-capacity-burst=4
+		--leader-election --leader-election-namespace=ns --leader-election-lease-duration=30s
+		--leader-election-renew-deadline=20s --leader-election-retry-period=5s --leader-election-labels=a:b
+		--http-endpoint=:8080 --metrics-path=/m --enable-pprof --kubeconfig=/k --master=https://api --automaxprocs
+		--node-deployment=false --node-deployment-immediate-binding=false --node-deployment-base-delay=1s --node-deployment-max-delay=2s
+		--feature-gates=Topology=true,VolumeAttributesClass=true,CrossNamespaceVolumeDataSource=false,ReleaseLeaderElectionOnExit=true
+		--v=5 --vmodule=a=1 --logging-format=text --log-flush-frequency=1s`)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flag := range []string{"feature-gates", "automaxprocs", "master"} {
+		if strings.Count(stderr, "Flag --"+flag+" ") != 1 {
+			t.Errorf("nothing is said of --%s, or too much: %q", flag, stderr)
+		}
+	}
+	if o.Leader.Labels["a"] != "b" || o.Upstream.Master != "https://api" || o.kubeconfig() != "/k" {
+		t.Errorf("the labels are %v, the server is %q, the kubeconfig %q", o.Leader.Labels, o.Upstream.Master, o.kubeconfig())
+	}
+}
+
+// TestKubeconfigOfTheEnvironment: external-provisioner takes it, and so does kubectl.
+func TestKubeconfigOfTheEnvironment(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/env")
+	for args, want := range map[string]string{"": "/env", "--kubeconfig=/flag": "/flag"} {
+		if o, _, err := parseAll(t, strings.Fields(args)...); err != nil || o.kubeconfig() != want {
+			t.Errorf("%q: %q, %v, want %q", args, o.kubeconfig(), err, want)
 		}
 	}
 }

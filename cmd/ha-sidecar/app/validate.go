@@ -20,7 +20,10 @@ import (
 
 // reservedPaths are served by others than the metrics; debug pages are below
 // /debug.
-var reservedPaths = []string{"/healthz", "/livez", "/readyz", "/debug/leader", "/debug/failover", "/debug/health", "/debug/attach", "/debug/provisioner"}
+var reservedPaths = []string{
+	"/healthz", "/healthz/leader-election", "/livez", "/readyz",
+	"/debug/leader", "/debug/failover", "/debug/health", "/debug/attach", "/debug/provisioner",
+}
 
 // metricsPath keeps patterns out that the HTTP server would take for more than a
 // path.
@@ -48,8 +51,11 @@ func (o *Options) validateCommon() []error {
 	case o.CSIAddress != "" && !filepath.IsAbs(strings.TrimPrefix(o.CSIAddress, "unix://")):
 		errs = append(errs, fmt.Errorf("--csi-address=%s: must be an absolute path", o.CSIAddress))
 	}
-	if !metricsPath.MatchString(o.MetricsPath) || slices.Contains(reservedPaths, o.MetricsPath) {
+	if !metricsPath.MatchString(o.MetricsPath) || slices.Contains(reservedPaths, o.MetricsPath) || strings.HasPrefix(o.MetricsPath, profiles) {
 		errs = append(errs, fmt.Errorf("--metrics-path=%s: must be a plain path such as /metrics, and none of %s", o.MetricsPath, strings.Join(reservedPaths, ", ")))
+	}
+	if o.Profiles && o.endpoint() == "" {
+		errs = append(errs, errors.New("--enable-pprof needs --http-endpoint, where the profiles are"))
 	}
 	if o.KubeAPIQPS < 0 || o.KubeAPIBurst < 0 || (o.KubeAPIQPS == 0) != (o.KubeAPIBurst == 0) {
 		errs = append(errs, errors.New("--kube-api-qps and --kube-api-burst: give both, positive, or neither"))
