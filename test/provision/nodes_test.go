@@ -16,9 +16,10 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
-// nodeArgs are those of the provisioner of one node.
-var nodeArgs = []string{
-	"--node-deployment", "--controllers=-attacher", "--node-deployment-base-delay=2s", "--node-deployment-max-delay=5s",
+// nodeValues make the chart a DaemonSet, which tells the scheduler of room.
+var nodeValues = []string{
+	"provisioner.nodeDeployment.enabled=true", "provisioner.nodeDeployment.baseDelay=2s", "provisioner.nodeDeployment.maxDelay=5s",
+	"provisioner.capacity=true",
 }
 
 // perNode is a scene in a world with a provisioner on each of three nodes, whose
@@ -28,7 +29,7 @@ type perNode struct{ *scene }
 func newPerNode(t *testing.T, volumesEach int) perNode {
 	t.Helper()
 	w := ownWorld(t, rig.Config{
-		Nodes: len(zones), Topology: zones, NodeDriverArgs: []string{"--controller", fmt.Sprintf("--capacity=%d", volumesEach<<30)},
+		Nodes: len(zones), Topology: zones, Values: nodeValues, NodeDriverArgs: []string{"--controller", fmt.Sprintf("--capacity=%d", volumesEach<<30)},
 	})
 	s := perNode{newScene(t, w)}
 	for _, n := range w.Nodes {
@@ -39,7 +40,7 @@ func newPerNode(t *testing.T, volumesEach int) perNode {
 
 func (s perNode) start(n *rig.Node) *rig.Sidecar {
 	s.t.Helper()
-	sidecar, err := s.StartSidecarOn(s.ctx, n, nodeArgs...)
+	sidecar, err := s.StartSidecarOn(s.ctx, n)
 	s.must(err)
 	return sidecar
 }

@@ -83,7 +83,7 @@ func (r *Rig) CheckAudit() (requests int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return len(all), checkRequests(all, "system:serviceaccount:"+SidecarNamespace+":"+r.chart.serviceAccount)
+	return len(all), checkRequests(all, "system:serviceaccount:"+SidecarNamespace+":"+r.chart.template.Spec.ServiceAccountName)
 }
 
 func checkRequests(requests []Request, user string) error {

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,10 +24,19 @@ const fieldManager = "rig"
 
 // chart is what the Helm chart renders.
 type chart struct {
-	objects        []*unstructured.Unstructured
-	serviceAccount string
-	// args of the container ha-sidecar.
-	args []string
+	objects []*unstructured.Unstructured
+	// kind is that of the workload, Deployment or DaemonSet, name its name and
+	// template its Pod.
+	kind, name string
+	template   v1.PodTemplateSpec
+	// sidecar is the container ha-sidecar of the template.
+	sidecar v1.Container
+}
+
+// workload reports whether the object runs Pods: the rig runs their programs
+// itself.
+func workload(obj *unstructured.Unstructured) bool {
+	return obj.GetKind() == "Deployment" || obj.GetKind() == "DaemonSet"
 }
 
 // renderChart runs helm template with values as for --set.
@@ -68,28 +77,40 @@ func parseChart(manifest []byte) (*chart, error) {
 			continue
 		}
 		c.objects = append(c.objects, obj)
-		if obj.GetKind() != "Deployment" {
-			continue
-		}
-		var d appsv1.Deployment
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &d); err != nil {
-			return nil, fmt.Errorf("reading the chart's Deployment: %w", err)
-		}
-		c.serviceAccount = d.Spec.Template.Spec.ServiceAccountName
-		for _, container := range d.Spec.Template.Spec.Containers {
-			if container.Name == "ha-sidecar" {
-				c.args = container.Args
+		if workload(obj) {
+			if err := c.takeWorkload(obj); err != nil {
+				return nil, fmt.Errorf("reading the chart's %s: %w", obj.GetKind(), err)
 			}
 		}
 	}
-	if c.serviceAccount == "" || len(c.args) == 0 {
-		return nil, errors.New("the chart renders no Deployment with a container ha-sidecar")
+	if c.template.Spec.ServiceAccountName == "" || len(c.sidecar.Args) == 0 {
+		return nil, errors.New("the chart renders no Deployment or DaemonSet with a container ha-sidecar")
 	}
 	return c, nil
 }
 
-// applyChart applies what the chart renders, except the Deployment: its
-// containers run as processes here.
+func (c *chart) takeWorkload(obj *unstructured.Unstructured) error {
+	if c.kind != "" {
+		return fmt.Errorf("there is the %s %s, too", c.kind, c.name)
+	}
+	c.kind, c.name = obj.GetKind(), obj.GetName()
+	template, _, err := unstructured.NestedMap(obj.Object, "spec", "template")
+	if err != nil {
+		return err
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &c.template); err != nil {
+		return err
+	}
+	for _, container := range c.template.Spec.Containers {
+		if container.Name == "ha-sidecar" {
+			c.sidecar = container
+		}
+	}
+	return nil
+}
+
+// applyChart applies what the chart renders. The server only checks the Deployment
+// or DaemonSet: its containers run as processes here.
 func (r *Rig) applyChart(ctx context.Context) (err error) {
 	values := append([]string{
 		"driver.name=" + Driver, "driver.image.repository=simdriver", "driver.image.tag=dev", "driver.createCSIDriver=true",
@@ -104,7 +125,7 @@ func (r *Rig) applyChart(ctx context.Context) (err error) {
 		return err
 	}
 	for _, obj := range r.chart.objects {
-		if err := r.apply(ctx, obj, obj.GetKind() == "Deployment"); err != nil {
+		if err := r.apply(ctx, obj, workload(obj)); err != nil {
 			return err
 		}
 	}

@@ -49,14 +49,22 @@ func (r *Rig) startSidecars(ctx context.Context) error {
 // StartSidecar starts one more replica, as the chart's Deployment would: its
 // flags, its ServiceAccount's token.
 func (r *Rig) StartSidecar(ctx context.Context, extra ...string) (*Sidecar, error) {
-	return r.startReplica(ctx, "ha-sidecar", "/readyz", nil, r.chart.args, append(append([]string{}, r.cfg.SidecarArgs...), extra...))
+	return r.startReplica(ctx, "ha-sidecar", "/readyz", nil, r.chart.sidecar.Args, append(append([]string{}, r.cfg.SidecarArgs...), extra...))
 }
 
-// StartSidecarOn starts a replica as a DaemonSet would on the node: beside the
-// driver there, with the node's name in the environment.
+// StartSidecarOn starts a replica as the chart's DaemonSet would on the node: beside
+// the driver there, with the DaemonSet's flags and environment.
 func (r *Rig) StartSidecarOn(ctx context.Context, n *Node, extra ...string) (*Sidecar, error) {
+	pod, err := r.newNodePod(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	env, err := r.chart.environment(pod, n.Name)
+	if err != nil {
+		return nil, err
+	}
 	args := append(append([]string{}, r.cfg.SidecarArgs...), "--csi-address="+n.path("-csi.sock"))
-	return r.startReplica(ctx, "ha-sidecar", "/readyz", []string{"NODE_NAME=" + n.Name}, r.chart.args, append(args, extra...))
+	return r.startReplica(ctx, "ha-sidecar", "/readyz", env, r.chart.sidecar.Args, append(args, extra...))
 }
 
 // StartOther starts another sidecar of bin/ in the place of ha-sidecar: beside
@@ -157,5 +165,5 @@ func freePort() (int, error) {
 
 // SidecarKubeconfig writes a kubeconfig of the chart's ServiceAccount.
 func (r *Rig) SidecarKubeconfig(ctx context.Context) (string, error) {
-	return r.Cluster.ServiceAccountKubeconfig(ctx, SidecarNamespace, r.chart.serviceAccount)
+	return r.Cluster.ServiceAccountKubeconfig(ctx, SidecarNamespace, r.chart.template.Spec.ServiceAccountName)
 }
