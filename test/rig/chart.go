@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -39,8 +40,13 @@ func workload(obj *unstructured.Unstructured) bool {
 	return obj.GetKind() == "Deployment" || obj.GetKind() == "DaemonSet"
 }
 
-// renderChart runs helm template with values as for --set.
-func renderChart(ctx context.Context, namespace string, values []string) (*chart, error) {
+// user is who the chart's ServiceAccount is to the API server.
+func (c *chart) user() string {
+	return "system:serviceaccount:" + SidecarNamespace + ":" + c.template.Spec.ServiceAccountName
+}
+
+// renderChart runs helm template for a release with values as for --set.
+func renderChart(ctx context.Context, release string, values []string) (*chart, error) {
 	helm, err := Program("helm")
 	if err != nil {
 		return nil, err
@@ -49,7 +55,7 @@ func renderChart(ctx context.Context, namespace string, values []string) (*chart
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"template", "sim", filepath.Join(root, "deploy", "kubernetes", "ha-sidecar"), "--namespace", namespace}
+	args := []string{"template", release, filepath.Join(root, "deploy", "kubernetes", "ha-sidecar"), "--namespace", SidecarNamespace}
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}
@@ -109,13 +115,10 @@ func (c *chart) takeWorkload(obj *unstructured.Unstructured) error {
 	return nil
 }
 
-// applyChart applies what the chart renders. The server only checks the Deployment
-// or DaemonSet: its containers run as processes here.
-func (r *Rig) applyChart(ctx context.Context) (err error) {
-	values := append([]string{
-		"driver.name=" + Driver, "driver.image.repository=simdriver", "driver.image.tag=dev", "driver.createCSIDriver=true",
-	}, r.cfg.Values...)
-	if r.chart, err = renderChart(ctx, SidecarNamespace, values); err != nil {
+// applyCharts applies what the chart renders for each release.
+func (r *Rig) applyCharts(ctx context.Context) (err error) {
+	driver := []string{"driver.name=" + Driver, "driver.image.repository=simdriver", "driver.image.tag=dev"}
+	if r.chart, err = renderChart(ctx, "sim", slices.Concat(driver, []string{"driver.createCSIDriver=true"}, r.cfg.Values)); err != nil {
 		return err
 	}
 	namespace := &unstructured.Unstructured{Object: map[string]any{
@@ -124,7 +127,19 @@ func (r *Rig) applyChart(ctx context.Context) (err error) {
 	if err := r.apply(ctx, namespace, false); err != nil {
 		return err
 	}
-	for _, obj := range r.chart.objects {
+	if err := r.applyChart(ctx, r.chart); err != nil || r.cfg.Beside == nil {
+		return err
+	}
+	if r.beside, err = renderChart(ctx, "beside", slices.Concat(driver, r.cfg.Beside)); err != nil {
+		return err
+	}
+	return r.applyChart(ctx, r.beside)
+}
+
+// applyChart applies objects. The server only checks the Deployment or DaemonSet:
+// its containers run as processes here.
+func (r *Rig) applyChart(ctx context.Context, c *chart) error {
+	for _, obj := range c.objects {
 		if err := r.apply(ctx, obj, workload(obj)); err != nil {
 			return err
 		}
