@@ -110,13 +110,16 @@ lint: $(BIN)/golangci-lint ## Lint, and check formatting and generated files
 	./hack/verify.sh
 
 .PHONY: chart
-chart: $(BIN)/helm ## Lint the chart and check that the rendered manifest is current
+chart: $(BIN)/helm ## Lint the chart and check that the rendered manifests are current
 	$(BIN)/helm lint --strict deploy/kubernetes/ha-sidecar --values deploy/kubernetes/example-values.yaml
+	$(BIN)/helm lint --strict deploy/kubernetes/ha-sidecar --values deploy/kubernetes/example-node-values.yaml
 	@./hack/render.sh | diff -u deploy/kubernetes/ha-sidecar.yaml - || { echo "deploy/kubernetes/ha-sidecar.yaml is stale: run make generate"; exit 1; }
+	@./hack/render.sh example-node-values.yaml | diff -u deploy/kubernetes/ha-sidecar-node.yaml - || { echo "deploy/kubernetes/ha-sidecar-node.yaml is stale: run make generate"; exit 1; }
 
 .PHONY: generate
-generate: $(BIN)/helm $(BIN)/ha-sidecar ## Render the manifest and the reference of flags, and copy the CRDs of snapshots
+generate: $(BIN)/helm $(BIN)/ha-sidecar ## Render the manifests and the reference of flags, and copy the CRDs of snapshots
 	./hack/render.sh > deploy/kubernetes/ha-sidecar.yaml
+	./hack/render.sh example-node-values.yaml > deploy/kubernetes/ha-sidecar-node.yaml
 	./hack/flags.sh > docs/flags.md
 	./hack/snapshot-crds.sh test/rig/crds
 

@@ -76,6 +76,19 @@ func TestBadValuesAreRefused(t *testing.T) {
 		"enforce, no election":   {with("failover.mode=enforce", "replicas=1", "sidecar.extraArgs={--leader-election=false}"), "two processes could act"},
 		"two, no election":       {with("sidecar.extraArgs={--leader-election=false}"), "needs replicas=1"},
 		"a mode by flag":         {with("sidecar.extraArgs={--failover_mode=enforce}"), "set failover.mode instead"},
+		"capacity by flag":       {with("sidecar.extraArgs={--enable-capacity}"), "set provisioner.capacity instead"},
+		"per node by flag":       {with("sidecar.extraArgs={--node-deployment}"), "set provisioner.nodeDeployment.enabled instead"},
+		"per node, a health":     {perNode("sidecar.controllers={*,health}"), "take health out here, and run it once for the cluster"},
+		"per node, an attacher":  {perNode("sidecar.controllers={provisioner,attacher}"), "take attacher out here, and run it once for the cluster"},
+		"per node, nothing runs": {perNode("sidecar.controllers={*,-provisioner}"), "runs nothing with provisioner.nodeDeployment"},
+		"per node, enforce":      {perNode("failover.mode=enforce"), "pods are moved by one ha-sidecar for the cluster"},
+		"per node, an election":  {perNode("sidecar.extraArgs={--leader-election}"), "nothing is elected: take it out"},
+		"per node, a Deployment": {perNode("provisioner.capacityOwnerLevel=2"), "use 0, the Pod, or 1, the DaemonSet"},
+		"per node, no wait":      {perNode("provisioner.nodeDeployment.baseDelay=0s"), "baseDelay=0s: must be positive"},
+		"per node, a short wait": {perNode("provisioner.nodeDeployment.maxDelay=19.9s"), "maxDelay=19.9s: must not be shorter than baseDelay=20s"},
+		"per node, two at once":  {perNode("provisioner.nodeDeployment.maxSurge=1"), "not allowed"},
+		"per node, no update":    {perNode("provisioner.nodeDeployment.maxUnavailable=0"), "minimum"},
+		"a socket nowhere":       {perNode("provisioner.nodeDeployment.socketDir=csi"), "does not match pattern"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := template(t, path(t), c.values...)
@@ -102,6 +115,16 @@ func TestGoodValuesAreRendered(t *testing.T) {
 		"a duration of two units": {with("leaderElection.leaseDuration=1m5s", "leaderElection.renewDeadline=1m"), "duration=1m5s"},
 		"one without an election": {with("replicas=1", "sidecar.extraArgs={--leader-election=false}"), "- --leader-election=false"},
 		"the environment":         {with(`sidecar.env=[{"name":"OTEL_EXPORTER_OTLP_ENDPOINT","value":"http://otel:4317"}]`), "value: http://otel:4317"},
+		"per node, no election":   {perNode("sidecar.extraArgs={--leader-election=false}"), "- --leader-election=false"},
+		"per node, all but some":  {perNode("sidecar.controllers={*,-attacher}"), "- --node-deployment\n"},
+		"per node, with its set":  {perNode("provisioner.capacity=true", "provisioner.capacityOwnerLevel=1"), "- --capacity-ownerref-level=1\n"},
+		"per node, with its Pod":  {perNode("provisioner.capacity=true"), "- --capacity-ownerref-level=0\n"},
+		"with its Deployment":     {with("provisioner.capacity=true"), "- --capacity-ownerref-level=2\n"},
+		"with its Pod":            {with("provisioner.capacity=true", "provisioner.capacityOwnerLevel=0"), "- --capacity-ownerref-level=0\n"},
+		"a container more":        {with(`extraContainers=[{"name":"registrar","image":"registrar:v1"}]`), "image: registrar:v1"},
+		"a share of nodes anew":   {perNode("provisioner.nodeDeployment.maxUnavailable=10%"), "maxUnavailable: 10%\n"},
+		"a socket elsewhere":      {perNode("provisioner.nodeDeployment.socketDir=/srv/csi"), "path: /srv/csi\n"},
+		"nothing is attached":     {with("driver.createCSIDriver=true", "driver.attachRequired=false"), "attachRequired: false\n"},
 		"capitals in the name":    {append([]string{"driver.name=CSI.example.com"}, driver[1:]...), "- external-attacher-leader-csi-example-com"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,13 +136,14 @@ func TestGoodValuesAreRendered(t *testing.T) {
 	}
 }
 
-// A chart with a controller pod of its own takes the container, the
-// ServiceAccount's name and the roles from this one.
-func TestASubchartGivesItsContainer(t *testing.T) {
+// parentChart is a chart with this one as a subchart, some values for that, and a
+// pod of its own that takes its container and the ServiceAccount's name from it.
+func parentChart(t *testing.T, values string) (dir string) {
+	t.Helper()
 	parent := t.TempDir()
 	for name, content := range map[string]string{
 		"Chart.yaml":  "apiVersion: v2\nname: my-driver\nversion: 0.0.1\nappVersion: v9\ndependencies: [{name: ha-sidecar, version: \">=0.1.0\"}]\n",
-		"values.yaml": "ha-sidecar:\n  deployment: {create: false}\n  driver: {name: csi.example.com}\n",
+		"values.yaml": "ha-sidecar:\n  deployment: {create: false}\n  driver: {name: csi.example.com}\n" + values,
 		"templates/controller.yaml": `kind: Pod
 spec:
   serviceAccountName: {{ include "ha-sidecar.serviceAccountName" . }}
@@ -139,6 +163,13 @@ spec:
 	if err := os.CopyFS(filepath.Join(parent, "charts", "ha-sidecar"), os.DirFS(path(t))); err != nil {
 		t.Fatal(err)
 	}
+	return parent
+}
+
+// A chart with a controller pod of its own takes the container, the
+// ServiceAccount's name and the roles from this one.
+func TestASubchartGivesItsContainer(t *testing.T) {
+	parent := parentChart(t, "")
 	out, err := template(t, parent)
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -31,7 +31,7 @@ const (
 
 // sidecarArgs are those of every replica.
 var sidecarArgs = []string{
-	"--controllers=provisioner,attacher", "--timeout=" + callTimeout.String(), "--snapshot-orphan-sweep-interval=" + sweepInterval.String(),
+	"--timeout=" + callTimeout.String(), "--snapshot-orphan-sweep-interval=" + sweepInterval.String(),
 	"--retry-interval-start=" + retryStart.String(), "--retry-interval-max=4s", "--worker-threads=20",
 }
 

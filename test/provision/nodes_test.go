@@ -7,19 +7,23 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ha-sidecar/ha-sidecar/internal/simdriver/simctl"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/capacity"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/topology"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
-// nodeArgs are those of the provisioner of one node.
-var nodeArgs = []string{
-	"--node-deployment", "--controllers=-attacher", "--node-deployment-base-delay=2s", "--node-deployment-max-delay=5s",
+// nodeValues make the chart a DaemonSet, which tells the scheduler of room.
+var nodeValues = []string{
+	"provisioner.nodeDeployment.enabled=true", "provisioner.nodeDeployment.baseDelay=2s", "provisioner.nodeDeployment.maxDelay=5s",
+	"provisioner.capacity=true",
 }
+
+// clusterValues make a second release run the rest, once for the cluster.
+var clusterValues = []string{"sidecar.controllers={*,-provisioner}"}
 
 // perNode is a scene in a world with a provisioner on each of three nodes, whose
 // drivers have storage of their own.
@@ -28,7 +32,8 @@ type perNode struct{ *scene }
 func newPerNode(t *testing.T, volumesEach int) perNode {
 	t.Helper()
 	w := ownWorld(t, rig.Config{
-		Nodes: len(zones), Topology: zones, NodeDriverArgs: []string{"--controller", fmt.Sprintf("--capacity=%d", volumesEach<<30)},
+		Nodes: len(zones), Topology: zones, Values: nodeValues, Beside: clusterValues,
+		NodeDriverArgs: []string{"--controller", fmt.Sprintf("--capacity=%d", volumesEach<<30)},
 	})
 	s := perNode{newScene(t, w)}
 	for _, n := range w.Nodes {
@@ -39,7 +44,7 @@ func newPerNode(t *testing.T, volumesEach int) perNode {
 
 func (s perNode) start(n *rig.Node) *rig.Sidecar {
 	s.t.Helper()
-	sidecar, err := s.StartSidecarOn(s.ctx, n, nodeArgs...)
+	sidecar, err := s.StartSidecarOn(s.ctx, n)
 	s.must(err)
 	return sidecar
 }
@@ -117,20 +122,101 @@ func TestEachNodeProvisionsItsOwn(t *testing.T) {
 	}
 }
 
+// on makes a claim one that the scheduler has chosen the node for.
+func on(n *rig.Node) func(*v1.PersistentVolumeClaim) {
+	return func(c *v1.PersistentVolumeClaim) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, provisioner.AnnotationSelectedNode, n.Name)
+	}
+}
+
+// room is what the scheduler is told of a node, in volumes, or -1.
+func (s perNode) room(n *rig.Node) int64 {
+	s.t.Helper()
+	list, err := s.Client.StorageV1().CSIStorageCapacities(rig.SidecarNamespace).List(s.ctx, metav1.ListOptions{
+		LabelSelector: capacity.LabelManagedBy + "=" + capacity.ManagedBy(n.Name),
+	})
+	s.must(err)
+	if len(list.Items) != 1 {
+		return -1
+	}
+	told := &list.Items[0]
+	if told.StorageClassName != s.name || told.NodeTopology.MatchLabels["example.com/zone"] != zones[n.Name]["example.com/zone"] {
+		s.t.Errorf("of %s is told: %+v", n.Name, told)
+	}
+	return told.Capacity.Value() >> 30
+}
+
+func (s perNode) awaitRoom(n *rig.Node, volumes int64) {
+	s.t.Helper()
+	s.await(fmt.Sprintf("%s has room for %d volumes", n.Name, volumes), func() bool { return s.room(n) == volumes })
+}
+
+// TestAPodsVolumeIsMadeOnItsNode: the scheduler chooses a node with room for the
+// volume of a pod, by what the provisioner of each node tells it, and not one that
+// is full. The provisioner there makes the volume and deletes it; a second release
+// of the chart, for the cluster, attaches it. What is told of a node goes with it.
+func TestAPodsVolumeIsMadeOnItsNode(t *testing.T) {
+	s := newPerNode(t, 2)
+	s.class(later)
+	attacher, err := s.StartBeside(s.ctx)
+	s.must(err)
+	for _, n := range s.Nodes {
+		s.awaitRoom(n, 2)
+	}
+	full := s.Nodes[0]
+	filling := s.claim("-filling", on(full), asking("2Gi"))
+	s.bound(filling)
+	s.awaitRoom(full, 0)
+
+	claim := s.claim("")
+	pod := s.podWith(claim, func(spec *v1.PodSpec) { spec.Affinity = rig.Prefer(full.Name) })
+	running, err := s.AwaitRunning(s.ctx, pod.Name, "")
+	s.must(err)
+	node := s.node(running.Spec.NodeName)
+	if node == full {
+		t.Fatalf("the pod is on %s, which is full", node.Name)
+	}
+	if made := s.answered("CreateVolume", "OK", claim); !slices.Equal(made, []string{node.Name}) {
+		t.Errorf("the volume was made on %v, and its pod is on %s", made, node.Name)
+	}
+	s.awaitRoom(node, 1)
+
+	s.deletePod(pod)
+	for _, c := range []*v1.PersistentVolumeClaim{claim, filling} {
+		s.deleteClaim(c)
+		s.gone(c)
+	}
+	if deleted := s.answered("DeleteVolume", "OK", claim); !slices.Equal(deleted, []string{node.Name}) {
+		t.Errorf("the volume was made on %s and deleted on %v", node.Name, deleted)
+	}
+	s.awaitRoom(node, 2)
+	s.awaitRoom(full, 2)
+	s.must(attacher.Stop())
+
+	s.must(s.Sidecars[0].Stop())
+	s.must(s.Client.CoreV1().Pods(rig.SidecarNamespace).Delete(s.ctx, s.NodePod(full), metav1.DeleteOptions{}))
+	s.awaitRoom(full, -1)
+	if room := s.room(node); room != 2 {
+		t.Errorf("of %s is told %d, since another node is gone", node.Name, room)
+	}
+}
+
+// node is the one of that name.
+func (s perNode) node(name string) *rig.Node {
+	s.t.Helper()
+	at := slices.IndexFunc(s.Nodes, func(n *rig.Node) bool { return n.Name == name })
+	if at < 0 {
+		s.t.Fatalf("there is no node %q", name)
+	}
+	return s.Nodes[at]
+}
+
 // TestWhatANodeBeganIsItsOwn: a provisioner is killed while a volume may exist, and
 // its claim is deleted. Nobody else takes that up, not after a restart either; the
 // next one on the node does, and deletes the volume.
 func TestWhatANodeBeganIsItsOwn(t *testing.T) {
 	s := newPerNode(t, 10)
-	s.class(func(c *storagev1.StorageClass) {
-		mode := storagev1.VolumeBindingWaitForFirstConsumer
-		c.VolumeBindingMode = &mode
-	})
-	on := func(n *rig.Node) func(*v1.PersistentVolumeClaim) {
-		return func(c *v1.PersistentVolumeClaim) {
-			metav1.SetMetaDataAnnotation(&c.ObjectMeta, provisioner.AnnotationSelectedNode, n.Name)
-		}
-	}
+	s.class(later)
 	first, second := s.Nodes[0], s.Nodes[1]
 	fault, err := first.Driver.Inject(s.ctx, simctl.Fault{Method: "CreateVolume", Hang: true, Effect: true, Detach: true})
 	s.must(err)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -76,21 +77,25 @@ func parseAudit(log io.Reader) (requests []Request, err error) {
 }
 
 // CheckAudit complains of a request of ha-sidecar that was made as anyone but
-// the chart's ServiceAccount, or was forbidden to it. It tells how many requests
+// the ServiceAccount of a release, or was forbidden to it. It tells how many requests
 // it saw.
 func (r *Rig) CheckAudit() (requests int, err error) {
 	all, err := r.Requests()
 	if err != nil {
 		return 0, err
 	}
-	return len(all), checkRequests(all, "system:serviceaccount:"+SidecarNamespace+":"+r.chart.serviceAccount)
+	users := []string{r.chart.user()}
+	if r.beside != nil {
+		users = append(users, r.beside.user())
+	}
+	return len(all), checkRequests(all, users...)
 }
 
-func checkRequests(requests []Request, user string) error {
+func checkRequests(requests []Request, users ...string) error {
 	for _, q := range requests {
 		switch {
-		case q.User != user:
-			return fmt.Errorf("ha-sidecar asked %s %s as %s, not as %s", q.Verb, q.URI, q.User, user)
+		case !slices.Contains(users, q.User):
+			return fmt.Errorf("ha-sidecar asked %s %s as %s, not as %s", q.Verb, q.URI, q.User, strings.Join(users, " or "))
 		case q.Code == http.StatusForbidden:
 			return fmt.Errorf("ha-sidecar may not %s %s: its role lacks it", q.Verb, q.URI)
 		}

@@ -8,9 +8,10 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,14 +25,28 @@ const fieldManager = "rig"
 
 // chart is what the Helm chart renders.
 type chart struct {
-	objects        []*unstructured.Unstructured
-	serviceAccount string
-	// args of the container ha-sidecar.
-	args []string
+	objects []*unstructured.Unstructured
+	// kind is that of the workload, Deployment or DaemonSet, name its name and
+	// template its Pod.
+	kind, name string
+	template   v1.PodTemplateSpec
+	// sidecar is the container ha-sidecar of the template.
+	sidecar v1.Container
 }
 
-// renderChart runs helm template with values as for --set.
-func renderChart(ctx context.Context, namespace string, values []string) (*chart, error) {
+// workload reports whether the object runs Pods: the rig runs their programs
+// itself.
+func workload(obj *unstructured.Unstructured) bool {
+	return obj.GetKind() == "Deployment" || obj.GetKind() == "DaemonSet"
+}
+
+// user is who the chart's ServiceAccount is to the API server.
+func (c *chart) user() string {
+	return "system:serviceaccount:" + SidecarNamespace + ":" + c.template.Spec.ServiceAccountName
+}
+
+// renderChart runs helm template for a release with values as for --set.
+func renderChart(ctx context.Context, release string, values []string) (*chart, error) {
 	helm, err := Program("helm")
 	if err != nil {
 		return nil, err
@@ -40,7 +55,7 @@ func renderChart(ctx context.Context, namespace string, values []string) (*chart
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"template", "sim", filepath.Join(root, "deploy", "kubernetes", "ha-sidecar"), "--namespace", namespace}
+	args := []string{"template", release, filepath.Join(root, "deploy", "kubernetes", "ha-sidecar"), "--namespace", SidecarNamespace}
 	for _, v := range values {
 		args = append(args, "--set", v)
 	}
@@ -68,33 +83,42 @@ func parseChart(manifest []byte) (*chart, error) {
 			continue
 		}
 		c.objects = append(c.objects, obj)
-		if obj.GetKind() != "Deployment" {
-			continue
-		}
-		var d appsv1.Deployment
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &d); err != nil {
-			return nil, fmt.Errorf("reading the chart's Deployment: %w", err)
-		}
-		c.serviceAccount = d.Spec.Template.Spec.ServiceAccountName
-		for _, container := range d.Spec.Template.Spec.Containers {
-			if container.Name == "ha-sidecar" {
-				c.args = container.Args
+		if workload(obj) {
+			if err := c.takeWorkload(obj); err != nil {
+				return nil, fmt.Errorf("reading the chart's %s: %w", obj.GetKind(), err)
 			}
 		}
 	}
-	if c.serviceAccount == "" || len(c.args) == 0 {
-		return nil, errors.New("the chart renders no Deployment with a container ha-sidecar")
+	if c.template.Spec.ServiceAccountName == "" || len(c.sidecar.Args) == 0 {
+		return nil, errors.New("the chart renders no Deployment or DaemonSet with a container ha-sidecar")
 	}
 	return c, nil
 }
 
-// applyChart applies what the chart renders, except the Deployment: its
-// containers run as processes here.
-func (r *Rig) applyChart(ctx context.Context) (err error) {
-	values := append([]string{
-		"driver.name=" + Driver, "driver.image.repository=simdriver", "driver.image.tag=dev", "driver.createCSIDriver=true",
-	}, r.cfg.Values...)
-	if r.chart, err = renderChart(ctx, SidecarNamespace, values); err != nil {
+func (c *chart) takeWorkload(obj *unstructured.Unstructured) error {
+	if c.kind != "" {
+		return fmt.Errorf("there is the %s %s, too", c.kind, c.name)
+	}
+	c.kind, c.name = obj.GetKind(), obj.GetName()
+	template, _, err := unstructured.NestedMap(obj.Object, "spec", "template")
+	if err != nil {
+		return err
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &c.template); err != nil {
+		return err
+	}
+	for _, container := range c.template.Spec.Containers {
+		if container.Name == "ha-sidecar" {
+			c.sidecar = container
+		}
+	}
+	return nil
+}
+
+// applyCharts applies what the chart renders for each release.
+func (r *Rig) applyCharts(ctx context.Context) (err error) {
+	driver := []string{"driver.name=" + Driver, "driver.image.repository=simdriver", "driver.image.tag=dev"}
+	if r.chart, err = renderChart(ctx, "sim", slices.Concat(driver, []string{"driver.createCSIDriver=true"}, r.cfg.Values)); err != nil {
 		return err
 	}
 	namespace := &unstructured.Unstructured{Object: map[string]any{
@@ -103,8 +127,20 @@ func (r *Rig) applyChart(ctx context.Context) (err error) {
 	if err := r.apply(ctx, namespace, false); err != nil {
 		return err
 	}
-	for _, obj := range r.chart.objects {
-		if err := r.apply(ctx, obj, obj.GetKind() == "Deployment"); err != nil {
+	if err := r.applyChart(ctx, r.chart); err != nil || r.cfg.Beside == nil {
+		return err
+	}
+	if r.beside, err = renderChart(ctx, "beside", slices.Concat(driver, r.cfg.Beside)); err != nil {
+		return err
+	}
+	return r.applyChart(ctx, r.beside)
+}
+
+// applyChart applies objects. The server only checks the Deployment or DaemonSet:
+// its containers run as processes here.
+func (r *Rig) applyChart(ctx context.Context, c *chart) error {
+	for _, obj := range c.objects {
+		if err := r.apply(ctx, obj, workload(obj)); err != nil {
 			return err
 		}
 	}

@@ -41,6 +41,9 @@ type Config struct {
 	Replicas int
 	// Values are set on the chart, as for helm --set: "failover.mode=enforce".
 	Values []string
+	// Beside are those of a second release of the chart, which StartBeside runs; nil:
+	// there is none.
+	Beside []string
 	// SidecarArgs are added to the flags that the chart renders.
 	SidecarArgs []string
 	// NodeArgs are added to the flags of the virtual nodes.
@@ -79,7 +82,9 @@ type Rig struct {
 	// Observer watches what happens.
 	Observer *Observer
 
+	// chart is the release, beside the second one or nil.
 	chart     *chart
+	beside    *chart
 	processes []*process.Process
 	// manager is kube-controller-manager, where it is apart.
 	manager *process.Process
@@ -103,7 +108,7 @@ func Start(ctx context.Context, cfg Config) (*Rig, error) {
 	}{
 		{"the control plane", r.startCluster},
 		{"the driver", r.startDriver},
-		{"the chart's roles", r.applyChart},
+		{"the chart's roles", r.applyCharts},
 		{"the nodes", r.startNodes},
 		{"ha-sidecar", r.startSidecars},
 	} {

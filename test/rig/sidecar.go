@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -49,27 +50,46 @@ func (r *Rig) startSidecars(ctx context.Context) error {
 // StartSidecar starts one more replica, as the chart's Deployment would: its
 // flags, its ServiceAccount's token.
 func (r *Rig) StartSidecar(ctx context.Context, extra ...string) (*Sidecar, error) {
-	return r.startReplica(ctx, "ha-sidecar", "/readyz", nil, r.chart.args, append(append([]string{}, r.cfg.SidecarArgs...), extra...))
+	return r.startReplica(ctx, r.chart, "ha-sidecar", "/readyz", nil, slices.Concat(r.chart.sidecar.Args, r.ownArgs(), r.cfg.SidecarArgs, extra))
 }
 
-// StartSidecarOn starts a replica as a DaemonSet would on the node: beside the
-// driver there, with the node's name in the environment.
+// StartBeside starts a replica of the second release.
+func (r *Rig) StartBeside(ctx context.Context, extra ...string) (*Sidecar, error) {
+	if r.beside == nil {
+		return nil, errors.New("there is no second release: set Config.Beside")
+	}
+	return r.startReplica(ctx, r.beside, "ha-sidecar", "/readyz", nil, slices.Concat(r.beside.sidecar.Args, r.ownArgs(), r.cfg.SidecarArgs, extra))
+}
+
+// StartSidecarOn starts a replica as the chart's DaemonSet would on the node: beside
+// the driver there, with the DaemonSet's flags and environment.
 func (r *Rig) StartSidecarOn(ctx context.Context, n *Node, extra ...string) (*Sidecar, error) {
-	args := append(append([]string{}, r.cfg.SidecarArgs...), "--csi-address="+n.path("-csi.sock"))
-	return r.startReplica(ctx, "ha-sidecar", "/readyz", []string{"NODE_NAME=" + n.Name}, r.chart.args, append(args, extra...))
+	pod, err := r.newNodePod(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	env, err := r.chart.environment(pod, n.Name)
+	if err != nil {
+		return nil, err
+	}
+	args := slices.Concat(r.chart.sidecar.Args, []string{"--csi-address=" + n.path("-csi.sock")}, r.cfg.SidecarArgs, extra)
+	return r.startReplica(ctx, r.chart, "ha-sidecar", "/readyz", env, args)
 }
 
 // StartOther starts another sidecar of bin/ in the place of ha-sidecar: beside
 // the same driver, with the same ServiceAccount's token. It is ready when it
 // answers the path of its HTTP endpoint.
 func (r *Rig) StartOther(ctx context.Context, program, readyPath string, args ...string) (*Sidecar, error) {
-	return r.startReplica(ctx, program, readyPath, nil, nil, args)
+	return r.startReplica(ctx, r.chart, program, readyPath, nil, append(r.ownArgs(), args...))
 }
 
-// startReplica starts a program with the chart's flags, those that depend on the
-// rig, and the caller's; the last of a flag counts.
-func (r *Rig) startReplica(ctx context.Context, program, readyPath string, env, charts, callers []string) (*Sidecar, error) {
-	kubeconfig, err := r.SidecarKubeconfig(ctx)
+// ownArgs are the flags that depend on the rig.
+func (r *Rig) ownArgs() []string { return []string{"--csi-address=" + r.driverSocket()} }
+
+// startReplica starts a program as the ServiceAccount of a release; the last of a
+// flag counts.
+func (r *Rig) startReplica(ctx context.Context, of *chart, program, readyPath string, env, args []string) (*Sidecar, error) {
+	kubeconfig, err := r.kubeconfigOf(ctx, of)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +98,7 @@ func (r *Rig) startReplica(ctx context.Context, program, readyPath string, env, 
 		return nil, err
 	}
 	endpoint := fmt.Sprintf("127.0.0.1:%d", port)
-	args := append([]string{}, charts...)
-	args = append(args, "--csi-address="+r.driverSocket(), "--http-endpoint="+endpoint, "--kubeconfig="+kubeconfig)
-	args = append(args, callers...)
+	args = append([]string{"--kubeconfig=" + kubeconfig}, append(args, "--http-endpoint="+endpoint)...)
 	name := fmt.Sprintf("%s-%d", program, len(r.Sidecars)+1)
 	p, err := r.startWithEnv(ctx, name, program, "", append([]string{"POD_NAMESPACE=" + SidecarNamespace}, env...), args...)
 	if err != nil {
@@ -157,5 +175,9 @@ func freePort() (int, error) {
 
 // SidecarKubeconfig writes a kubeconfig of the chart's ServiceAccount.
 func (r *Rig) SidecarKubeconfig(ctx context.Context) (string, error) {
-	return r.Cluster.ServiceAccountKubeconfig(ctx, SidecarNamespace, r.chart.serviceAccount)
+	return r.kubeconfigOf(ctx, r.chart)
+}
+
+func (r *Rig) kubeconfigOf(ctx context.Context, c *chart) (string, error) {
+	return r.Cluster.ServiceAccountKubeconfig(ctx, SidecarNamespace, c.template.Spec.ServiceAccountName)
 }

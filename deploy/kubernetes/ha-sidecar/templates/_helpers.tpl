@@ -15,7 +15,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "ha-sidecar.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/component: csi-controller
+app.kubernetes.io/component: {{ ternary "csi-node" "csi-controller" .Values.provisioner.nodeDeployment.enabled }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
@@ -42,10 +42,32 @@ where it names none, and .name what its values are called. */}}
 {{- required "driver.name is required: the name that the driver's GetPluginInfo tells" .Values.driver.name -}}
 {{- end -}}
 
-{{/* "true" when the controller .name runs, by the rules of --controllers. */}}
-{{- define "ha-sidecar.runs" -}}
+{{/* "true" when sidecar.controllers names the controller .name, by the rules of --controllers. */}}
+{{- define "ha-sidecar.selected" -}}
 {{- $list := .root.Values.sidecar.controllers -}}
 {{- if and (or (has "*" $list) (has .name $list)) (not (has (printf "-%s" .name) $list)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" when the controller .name runs: for one node the provisioner alone. */}}
+{{- define "ha-sidecar.runs" -}}
+{{- if or (eq .name "provisioner") (not .root.Values.provisioner.nodeDeployment.enabled) -}}
+{{- include "ha-sidecar.selected" . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The directory of the node with the driver's socket, as the kubelet knows it. */}}
+{{- define "ha-sidecar.socketDir" -}}
+{{- default (printf "/var/lib/kubelet/plugins/%s" (include "ha-sidecar.driverName" .)) .Values.provisioner.nodeDeployment.socketDir -}}
+{{- end -}}
+
+{{/* With whom CSIStorageCapacity objects go, as --capacity-ownerref-level has it. */}}
+{{- define "ha-sidecar.capacityOwnerLevel" -}}
+{{- $level := .Values.provisioner.capacityOwnerLevel -}}
+{{- if kindIs "invalid" $level -}}
+{{- ternary 0 2 .Values.provisioner.nodeDeployment.enabled -}}
+{{- else -}}
+{{- int $level -}}
+{{- end -}}
 {{- end -}}
 
 {{/* The name of the Lease for a lock, as the sidecars make it; a Lease has no
@@ -56,9 +78,10 @@ capitals, which a driver's name may have. */}}
 {{- end -}}
 
 {{/*
-The container of ha-sidecar. A chart that has a controller pod of its own and
-this chart as a subchart includes it with its own ".", beside a volume "socket"
-that it mounts at /run/csi, and sets deployment.create=false here.
+The container of ha-sidecar. A chart that has a controller pod of its own, or the
+DaemonSet of a node plugin, and this chart as a subchart includes it with its own
+".", beside a volume "socket" that it mounts at /run/csi, and sets
+deployment.create=false here.
 */}}
 {{- define "ha-sidecar.container" -}}
 {{- $self := . -}}
@@ -77,32 +100,26 @@ args:
   - --timeout={{ .Values.sidecar.timeout }}
   - --worker-threads={{ .Values.sidecar.workerThreads }}
   - --provisioner-worker-threads={{ .Values.provisioner.workerThreads }}
-  - --strict-topology={{ .Values.provisioner.strictTopology }}
   - --extra-create-metadata={{ .Values.provisioner.extraCreateMetadata }}
   {{- if .Values.provisioner.capacity }}
   - --enable-capacity
-  # The objects go with the Deployment, not with a Pod or a ReplicaSet of it.
-  - --capacity-ownerref-level={{ .Values.provisioner.capacityOwnerLevel }}
+  - --capacity-ownerref-level={{ include "ha-sidecar.capacityOwnerLevel" . }}
   {{- end }}
   - --http-endpoint=:{{ .Values.sidecar.httpPort }}
-  - --failover-mode={{ .Values.failover.mode }}
-  - --fence={{ .Values.failover.fence }}
-  - --max-failing-nodes={{ .Values.failover.maxFailingNodes }}
-  - --moves-per-minute={{ .Values.failover.movesPerMinute }}
-  - --evict-deadline={{ .Values.failover.evictDeadline }}
-  - --evict-grace-max={{ .Values.failover.evictGraceMax }}
-  - --hold-off={{ .Values.failover.holdOff }}
-  - --health-interval={{ .Values.health.interval }}
-  - --health-confirmations={{ .Values.health.confirmations }}
-  - --health-confirm-after={{ .Values.health.confirmAfter }}
-  - --leader-election-lease-duration={{ .Values.leaderElection.leaseDuration }}
-  - --leader-election-renew-deadline={{ .Values.leaderElection.renewDeadline }}
-  - --leader-election-retry-period={{ .Values.leaderElection.retryPeriod }}
+  {{- if .Values.provisioner.nodeDeployment.enabled }}
+  {{- include "ha-sidecar.nodeArgs" . | nindent 2 }}
+  {{- else }}
+  {{- include "ha-sidecar.clusterArgs" . | nindent 2 }}
+  {{- end }}
   - --v={{ .Values.sidecar.verbosity }}
   {{- with .Values.sidecar.extraArgs }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 env:
+  {{- if .Values.provisioner.nodeDeployment.enabled }}
+  - name: NODE_NAME
+    valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+  {{- end }}
   - name: POD_NAMESPACE
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
   - name: POD_NAME
@@ -124,6 +141,33 @@ securityContext:
   readOnlyRootFilesystem: true
 volumeMounts:
   - {name: socket, mountPath: /run/csi}
+{{- end -}}
+
+{{/* The flags of a provisioner for one node. Nothing is elected there, and nothing
+placed elsewhere. */}}
+{{- define "ha-sidecar.nodeArgs" -}}
+- --node-deployment
+- --node-deployment-immediate-binding={{ .Values.provisioner.nodeDeployment.immediateBinding }}
+- --node-deployment-base-delay={{ .Values.provisioner.nodeDeployment.baseDelay }}
+- --node-deployment-max-delay={{ .Values.provisioner.nodeDeployment.maxDelay }}
+{{- end -}}
+
+{{/* The flags of controllers for the whole cluster. */}}
+{{- define "ha-sidecar.clusterArgs" -}}
+- --strict-topology={{ .Values.provisioner.strictTopology }}
+- --failover-mode={{ .Values.failover.mode }}
+- --fence={{ .Values.failover.fence }}
+- --max-failing-nodes={{ .Values.failover.maxFailingNodes }}
+- --moves-per-minute={{ .Values.failover.movesPerMinute }}
+- --evict-deadline={{ .Values.failover.evictDeadline }}
+- --evict-grace-max={{ .Values.failover.evictGraceMax }}
+- --hold-off={{ .Values.failover.holdOff }}
+- --health-interval={{ .Values.health.interval }}
+- --health-confirmations={{ .Values.health.confirmations }}
+- --health-confirm-after={{ .Values.health.confirmAfter }}
+- --leader-election-lease-duration={{ .Values.leaderElection.leaseDuration }}
+- --leader-election-renew-deadline={{ .Values.leaderElection.renewDeadline }}
+- --leader-election-retry-period={{ .Values.leaderElection.retryPeriod }}
 {{- end -}}
 
 {{- define "ha-sidecar.clusterRoleHead" -}}
