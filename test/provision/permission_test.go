@@ -9,21 +9,27 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/capacity"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
 )
 
 // A permission that is missing stops one thing, which says what to allow, and it
 // goes on by itself when that is granted.
 func TestPermissionsAreMissing(t *testing.T) {
-	w := ownWorld(t, rig.Config{Replicas: 1})
+	w := ownWorld(t, rig.Config{
+		Replicas: 1, DriverArgs: []string{fmt.Sprintf("--capacity=%d", int64(1)<<40)},
+		Values: []string{"provisioner.capacity=true"}, SidecarArgs: []string{"--capacity-ownerref-level=-1"},
+	})
 	w.forbids = true
 	for name, test := range map[string]func(*scene){
 		"Provisioner1277 the finalizer cannot be taken off": patchIsMissing,
 		"the journal cannot be written":                     journalIsMissing,
 		"the journal cannot be read":                        journalIsUnknown,
 		"the secret cannot be read":                         secretsAreMissing,
+		"capacity cannot be told":                           capacityIsMissing,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, w)) })
 	}
@@ -88,10 +94,47 @@ func secretsAreMissing(s *scene) {
 	s.gone(claim)
 }
 
-// forbid takes a permission out of all roles of the chart, and returns when it is
-// gone. The result grants it again.
-func (s *scene) forbid(namespace, resource, verb string) (grant func()) {
+// capacities are the objects that tell of free capacity for the scene's class.
+func (s *scene) capacities() (n int) {
 	s.t.Helper()
+	all, err := s.Client.StorageV1().CSIStorageCapacities(rig.SidecarNamespace).List(s.ctx, metav1.ListOptions{})
+	s.must(err)
+	for i := range all.Items {
+		if all.Items[i].StorageClassName == s.name {
+			n++
+		}
+	}
+	return n
+}
+
+// The scheduler is not told of free capacity, and the class says why, as nobody
+// owns the objects. All else goes on.
+func capacityIsMissing(s *scene) {
+	grant := s.forbid(rig.SidecarNamespace, "csistoragecapacities.storage.k8s.io", "create")
+	class := s.class(later)
+	s.told(class.Name, capacity.ReasonRefused, "may not create csistoragecapacities of storage.k8s.io in namespace "+rig.SidecarNamespace+": grant get, list, watch, create")
+	if n := s.capacities(); n != 0 {
+		s.t.Errorf("%d CSIStorageCapacity objects", n)
+	}
+	claim := s.claim("")
+	s.selectNode(claim, "node-1")
+	s.bound(claim)
+	s.deleteClaim(claim)
+	s.gone(claim)
+	grant()
+	s.await("the scheduler is told of free capacity", func() bool { return s.capacities() == 1 })
+	s.told(class.Name, capacity.ReasonAllowed, "again")
+	if n := len(s.Events(class.Name, capacity.ReasonRefused)); n != 1 {
+		s.t.Errorf("%d events of what is missing, want one", n)
+	}
+}
+
+// forbid takes a permission out of all roles of the chart, and returns when it is
+// gone. The result grants it again. The resource is one of the core, or bears its
+// group behind a dot.
+func (s *scene) forbid(namespace, groupResource, verb string) (grant func()) {
+	s.t.Helper()
+	resource := schema.ParseGroupResource(groupResource)
 	selector := metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=csi-controller"}
 	clusterRoles, err := s.Client.RbacV1().ClusterRoles().List(s.ctx, selector)
 	s.must(err)
@@ -114,7 +157,7 @@ func (s *scene) forbid(namespace, resource, verb string) (grant func()) {
 		}
 		s.must(errors.Join(errs...))
 	}
-	set(func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule { return without(rules, resource, verb) })
+	set(func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule { return without(rules, resource.Resource, verb) })
 	s.awaitAllowed(namespace, resource, verb, false)
 	return func() {
 		s.t.Helper()
@@ -145,7 +188,7 @@ func without(rules []rbacv1.PolicyRule, resource, verb string) (left []rbacv1.Po
 }
 
 // awaitAllowed waits until the API server agrees.
-func (s *scene) awaitAllowed(namespace, resource, verb string, want bool) {
+func (s *scene) awaitAllowed(namespace string, resource schema.GroupResource, verb string, want bool) {
 	s.t.Helper()
 	bindings, err := s.Client.RbacV1().RoleBindings(rig.SidecarNamespace).List(s.ctx, metav1.ListOptions{})
 	s.must(err)
@@ -154,7 +197,7 @@ func (s *scene) awaitAllowed(namespace, resource, verb string, want bool) {
 		review, err := s.Client.AuthorizationV1().SubjectAccessReviews().Create(s.ctx, &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{
 				User:               "system:serviceaccount:" + subject.Namespace + ":" + subject.Name,
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Resource: resource, Verb: verb},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Group: resource.Group, Resource: resource.Resource, Verb: verb},
 			},
 		}, metav1.CreateOptions{})
 		s.must(err)

@@ -124,8 +124,10 @@ func (p *Provisioner) Begun(ctx context.Context, later func(*v1.PersistentVolume
 	if err != nil {
 		return nil, err
 	}
-	p.setAside(ctx, p.cfg.Journal.Unread(), records)
-	claims := p.takeUp(ctx, records)
+	odd := oddities{}
+	p.setAside(ctx, p.cfg.Journal.Unread(), records, odd)
+	claims := p.takeUp(ctx, records, odd)
+	odd.tell(p.cfg.Recorder)
 	p.mu.Lock()
 	p.opened = true
 	p.mu.Unlock()
@@ -159,7 +161,9 @@ func (p *Provisioner) Needs(ref source.Ref) bool {
 // Found takes up records that an earlier leader wrote late. It is what the journal
 // is to be given as Config.Found, and does not block.
 func (p *Provisioner) Found(ctx context.Context, records map[string]string) {
-	claims := p.takeUp(ctx, records)
+	odd := oddities{}
+	claims := p.takeUp(ctx, records, odd)
+	odd.tell(p.cfg.Recorder)
 	p.mu.Lock()
 	later := p.later
 	p.mu.Unlock()
@@ -169,11 +173,9 @@ func (p *Provisioner) Found(ctx context.Context, records map[string]string) {
 }
 
 // takeUp remembers intents of the journal. One that cannot be read stays there,
-// and is told of. Their sources bear the finalizer already, and keep it since
+// and is noted in odd. Their sources bear the finalizer already, and keep it since
 // Needs speaks for them.
-func (p *Provisioner) takeUp(ctx context.Context, records map[string]string) (claims []*v1.PersistentVolumeClaim) {
-	odd := oddities{}
-	defer func() { odd.tell(p.cfg.Recorder) }()
+func (p *Provisioner) takeUp(ctx context.Context, records map[string]string, odd oddities) (claims []*v1.PersistentVolumeClaim) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, record := range records {

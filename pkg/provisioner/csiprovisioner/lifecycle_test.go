@@ -248,7 +248,7 @@ func TestClaimWhoseRecordCannotBeRead(t *testing.T) {
 		}
 		c.start()
 		events := c.rest(time.Second)
-		if len(events) < 2 || !strings.HasPrefix(events[0], "Warning JournalUnreadable 1 records cannot be read and are kept, the first under the key uid-1;") {
+		if len(events) < 2 || !strings.HasPrefix(events[0], "Warning JournalUnreadable Records that this version cannot read, and that are kept: 1, the first under the key uid-1.") {
 			t.Errorf("events %q", events)
 		}
 		if events = events[min(1, len(events)):]; len(events) == 0 || !strings.Contains(events[0], "this version cannot read") || !strings.Contains(events[0], "delete the key uid-1 of the journal's ConfigMap") {

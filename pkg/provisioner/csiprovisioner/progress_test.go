@@ -156,22 +156,23 @@ func TestUnreadableRecordsAreCountedAndTold(t *testing.T) {
 	}
 	w.journal.unread = []journal.Unread{
 		{Key: "uid-1", ConfigMap: page("journal-1"), Why: "it is binary data"},
-		{Key: "uid-5", ConfigMap: page("copy"), Why: "it is a copy"}, // which can be read elsewhere
+		{Key: "uid-2", ConfigMap: *w.journal.Page("uid-3"), Why: "it is binary data"}, // one event with the others there
+		{Key: "uid-5", ConfigMap: page("copy"), Why: "it is a copy"},                  // which can be read elsewhere
 	}
 	registry = metrics.NewKubeRegistry()
 	w.cfg.Registry = registry
 	if begun := w.restart(); len(begun) != 1 || begun[0].UID != "uid-5" {
 		t.Errorf("begun is %v", begun)
 	}
-	count(registry, 3)
+	count(registry, 4)
 	var events []string
 	for len(w.events.Events) > 0 {
 		events = append(events, <-w.events.Events)
 	}
-	const advice = "their claims are left alone, for the volumes may exist: for each, run the version that wrote it, or look for the volume at the driver and, with all sidecars stopped, delete the key"
+	const advice = "Their claims are left alone, for the volumes may exist: for each, run the version that wrote it, or look for the volume at the driver and, with all sidecars stopped, delete the key"
 	want := []string{
-		"Warning JournalUnreadable 1 records cannot be read and are kept, the first under the key uid-1; " + advice,
-		"Warning JournalUnreadable 2 records cannot be read and are kept, the first under the key uid-3; " + advice,
+		"Warning JournalUnreadable Records that this version cannot read, and that are kept: 3, the first under the key uid-2. " + advice,
+		"Warning JournalUnreadable Records that this version cannot read, and that are kept: 1, the first under the key uid-1. " + advice,
 	}
 	if diff := cmp.Diff(want, events); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

@@ -24,11 +24,9 @@ func logUnread(ctx context.Context, err error, key string) {
 	klog.FromContext(ctx).Error(err, "A record of the journal cannot be read and is kept; its claim is left alone, for the volume may exist: "+unreadAdvice, "key", key)
 }
 
-// setAside remembers what the journal could not read. What it could read under the
+// setAside remembers what the journal could not read, and notes it in odd. What it could read under the
 // same key, on a page as we write them, counts for more.
-func (p *Provisioner) setAside(ctx context.Context, found []journal.Unread, records map[string]string) {
-	odd := oddities{}
-	defer func() { odd.tell(p.cfg.Recorder) }()
+func (p *Provisioner) setAside(ctx context.Context, found []journal.Unread, records map[string]string, odd oddities) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, u := range found {
@@ -58,7 +56,7 @@ func (o oddities) tell(recorder record.EventRecorder) {
 		keys := o[page]
 		slices.Sort(keys)
 		recorder.Eventf(&page, v1.EventTypeWarning, provisioner.ReasonJournalUnreadable,
-			"%d records cannot be read and are kept, the first under the key %s; their claims are left alone, for the volumes may exist: for each, %s", len(keys), keys[0], unreadAdvice)
+			"Records that this version cannot read, and that are kept: %d, the first under the key %s. Their claims are left alone, for the volumes may exist: for each, %s", len(keys), keys[0], unreadAdvice)
 	}
 }
 
