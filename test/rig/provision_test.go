@@ -80,6 +80,7 @@ func TestProvisioningWorld(t *testing.T) {
 	}
 	t.Run("the scheduler obeys a volume's topology", func(t *testing.T) { schedulesToVolume(ctx, t, w) })
 	t.Run("the scheduler chooses among a class's topologies", func(t *testing.T) { schedulesWithClass(ctx, t, w) })
+	t.Run("the manifests of the examples are accepted", func(t *testing.T) { acceptsExamples(ctx, t, w) })
 	t.Run("snapshots are known", func(t *testing.T) { knowsSnapshots(ctx, t, w) })
 }
 
