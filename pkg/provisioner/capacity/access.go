@@ -28,6 +28,8 @@ type access struct {
 
 	mu      sync.Mutex
 	refused map[string]refusal
+	// waiting are the items that need a verb which was refused.
+	waiting map[string]map[item]bool
 	// telling serializes reports, so that the last one is true.
 	telling sync.Mutex
 }
@@ -41,7 +43,8 @@ type refusal struct {
 func newAccess(cfg Config) *access {
 	return &access{
 		clock: cfg.Clock, start: cfg.RetryIntervalStart, max: max(cfg.RetryIntervalStart, min(cfg.RetryIntervalMax, maxRest)),
-		namespace: cfg.Namespace, report: cfg.Report, logger: klog.Background(), refused: map[string]refusal{},
+		namespace: cfg.Namespace, report: cfg.Report, logger: klog.Background(),
+		refused: map[string]refusal{}, waiting: map[string]map[item]bool{},
 	}
 }
 
@@ -87,6 +90,41 @@ func (a *access) saw(verb string, err error) bool {
 	}
 	a.report(now)
 	return is
+}
+
+// waits notes that an item needs a verb which was refused.
+func (a *access) waits(it item, verb string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting[verb] == nil {
+		a.waiting[verb] = map[item]bool{}
+	}
+	a.waiting[verb][it] = true
+}
+
+// needsNothing notes that an item is as it should be. A verb that no item needs any
+// more is not missing, whatever the server would say to it.
+func (a *access) needsNothing(it item) {
+	a.telling.Lock()
+	defer a.telling.Unlock()
+	a.mu.Lock()
+	over := false
+	for verb, items := range a.waiting {
+		if !items[it] {
+			continue
+		}
+		delete(items, it)
+		if _, was := a.refused[verb]; was && len(items) == 0 {
+			delete(a.refused, verb)
+			over = true
+		}
+	}
+	now := a.errLocked()
+	a.mu.Unlock()
+	if over {
+		a.logger.Info("Nothing needs any more what the API server refused")
+		a.report(now)
+	}
 }
 
 // explain says what is wrong, and what to do.

@@ -517,6 +517,8 @@ func zone(value string) *v1.VolumeNodeAffinity {
 
 func TestARefreshIsOfWhatIsAffected(t *testing.T) {
 	bubble(t, func(r *rig) {
+		// No poll comes between.
+		r.tune = func(cfg *Config) { cfg.PollInterval = 10000 * time.Hour }
 		r.places.set(nil, "zone=a", "zone=b")
 		r.class("one", nil)
 		r.class("two", nil)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 )
@@ -80,7 +81,9 @@ func (w *world) play(r *rig, a act) {
 	case "delete":
 		for i, obj := range r.api.objects() {
 			if r.c.cfg.isOurs(&obj) && (i+a.n)%2 == 0 {
-				must(r.api.Tracker().Delete(capacities, namespace, obj.Name))
+				if err := r.api.Tracker().Delete(capacities, namespace, obj.Name); !apierrors.IsNotFound(err) { // the controller may be at it too
+					must(err)
+				}
 			}
 		}
 	case "add":

@@ -51,6 +51,9 @@ func (c *Controller) process(ctx context.Context, it item) {
 		wanted, first, err = c.sync(klog.NewContext(ctx, logger), it)
 		return err
 	})
+	if err == nil {
+		c.access.needsNothing(it)
+	}
 	var rest *resting
 	switch {
 	case ctx.Err() != nil:
@@ -59,6 +62,7 @@ func (c *Controller) process(ctx context.Context, it item) {
 	case err == nil:
 		c.backlog.drop(it)
 	case errors.As(err, &rest):
+		c.access.waits(it, rest.verb)
 		// Never before its time: it would be back again and again.
 		c.backlog.addAfter(it, rest.wait+around(c.cfg.RetryIntervalStart))
 	case c.backlog.fail(it) == 1 && !apierrors.IsConflict(err) && !errors.Is(err, errNotLeader):
