@@ -49,7 +49,7 @@ func (ctrl *ProvisionController) save(ctx context.Context, claim *v1.PersistentV
 
 // rejected reports whether the server will not have a PersistentVolume as it is.
 func rejected(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err)
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
 // abandoned reports whether the claim of a volume is gone, or has another volume

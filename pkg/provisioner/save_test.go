@@ -92,9 +92,10 @@ func TestClaimGoesWhileUnsaved(t *testing.T) {
 		err         error
 		saved, gone bool
 	}{
-		"saved later":         {err: errFake, saved: true},
-		"rejected as invalid": {err: apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), savedName, nil), gone: true},
-		"rejected by a hook":  {err: apierrors.NewForbidden(v1.Resource("persistentvolumes"), savedName, errFake), gone: true},
+		"saved later":           {err: errFake, saved: true},
+		"rejected as invalid":   {err: apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), savedName, nil), gone: true},
+		"rejected as too large": {err: apierrors.NewRequestEntityTooLargeError("limit is 3145728"), gone: true},
+		"rejected by a hook":    {err: apierrors.NewForbidden(v1.Resource("persistentvolumes"), savedName, errFake), gone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
