@@ -258,7 +258,7 @@ func (ctrl *ProvisionController) resume(ctx context.Context) {
 	}
 	begun, err := durable.Begun(ctx, ctrl.takeUp)
 	for failures := 1; err != nil && ctx.Err() == nil; failures++ {
-		err = fmt.Errorf("reading which volumes were begun: %w; nothing is provisioned before that", err)
+		err = fmt.Errorf("reading which volumes were begun: %w; nothing is provisioned or deleted before that", err)
 		pause := min(ctrl.pause()(failures), defaultRetry)
 		klog.FromContext(ctx).Error(err, "Failed, trying again", "failures", failures, "after", pause)
 		ctrl.tellWaiting(err.Error())
@@ -274,12 +274,19 @@ func (ctrl *ProvisionController) resume(ctx context.Context) {
 	}
 }
 
-// tellWaiting tells the claims that wait for us why they do, once each.
+// tellWaiting tells the claims and the PersistentVolumes that wait for us why they
+// do, once each.
 func (ctrl *ProvisionController) tellWaiting(why string) {
 	for _, obj := range ctrl.claimInformer.GetStore().List() {
 		claim, ok := obj.(*v1.PersistentVolumeClaim)
 		if ok && ctrl.rules.addressed(claim) && claim.DeletionTimestamp == nil && ctrl.told.news(claim.UID, why) {
 			ctrl.recorder.Event(claim, v1.EventTypeWarning, ReasonProvisioningFailed, why)
+		}
+	}
+	for _, obj := range ctrl.volumeInformer.GetStore().List() {
+		pv, ok := obj.(*v1.PersistentVolume)
+		if ok && ctrl.rules.shouldDelete(pv) && ctrl.told.news(pv.UID, why) {
+			ctrl.recorder.Event(pv, v1.EventTypeWarning, ReasonVolumeFailedDelete, why)
 		}
 	}
 }

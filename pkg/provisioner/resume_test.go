@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -276,6 +277,26 @@ func TestClaimGoesBeforeTheRecordsAreRead(t *testing.T) {
 		}
 		w.api.dropClaim("claim-1")
 		w.rest(10)
+		nothingRemembered(t, w)
+	})
+}
+
+// TestReleasedWaitsForTheRecords: a volume that is not deleted because the records
+// cannot be read says so.
+func TestReleasedWaitsForTheRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{
+			objects: []runtime.Object{pv("released", v1.VolumeReleased, del, ourName), pv("bound", v1.VolumeBound, del, ourName)},
+			wrap:    func(m *maker) Provisioner { return &unread{maker: m, times: 3} },
+		})
+		w.rest(2)
+		if events := w.told(); len(events) != 1 || !strings.Contains(events[0], ReasonVolumeFailedDelete) || !strings.Contains(events[0], "nothing is provisioned or deleted before that") {
+			t.Errorf("events: %q, want one that says why it waits", events)
+		}
+		w.rest(10)
+		if _, removed := w.maker.calls(); removed != 1 {
+			t.Errorf("%d volumes deleted", removed)
+		}
 		nothingRemembered(t, w)
 	})
 }

@@ -212,6 +212,9 @@ func TestInfeasibleRetry(t *testing.T) {
 		"infeasible: an annotation changes nothing": {err: refused, want: 1, change: func(w *world) {
 			w.api.editClaim("claim-1", func(c *v1.PersistentVolumeClaim) { c.Annotations["a/b"] = "c" })
 		}},
+		"infeasible: at once for another node": {err: refused, want: 2, change: func(w *world) {
+			w.api.editClaim("claim-1", func(c *v1.PersistentVolumeClaim) { c.Annotations[AnnotationSelectedNode] = "node-2" })
+		}},
 		"infeasible: at once with another spec": {err: refused, want: 2, change: func(w *world) {
 			w.api.editClaim("claim-1", func(c *v1.PersistentVolumeClaim) {
 				c.Spec.Resources.Requests[v1.ResourceStorage] = resource.MustParse("2Mi")

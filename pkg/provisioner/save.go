@@ -39,7 +39,7 @@ func (ctrl *ProvisionController) save(ctx context.Context, claim *v1.PersistentV
 	case apierrors.IsAlreadyExists(err):
 		return ctrl.saveAgain(ctx, claim, pv)
 	case gone && rejected(err):
-		return ctrl.discard(ctx, claim, pv, err)
+		return ctrl.rejectedAtLast(ctx, claim, pv, err)
 	default:
 		err = fmt.Errorf("saving PersistentVolume %s: %w; the volume exists, and saving it is tried again", pv.Name, err)
 		ctrl.recorder.Eventf(claim, v1.EventTypeWarning, ReasonProvisioningFailed, "Error creating provisioned PV object for claim %s/%s: %v", claim.Namespace, claim.Name, err)
@@ -49,7 +49,7 @@ func (ctrl *ProvisionController) save(ctx context.Context, claim *v1.PersistentV
 
 // rejected reports whether the server will not have a PersistentVolume as it is.
 func rejected(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err)
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
 // abandoned reports whether the claim of a volume is gone, or has another volume
@@ -95,6 +95,29 @@ func (ctrl *ProvisionController) saveAgain(ctx context.Context, claim *v1.Persis
 		return err
 	case there == nil:
 		return fmt.Errorf("PersistentVolume %s existed a moment ago and does not any more", pv.Name)
+	default:
+		return ctrl.taken(ctx, claim, pv, there)
+	}
+}
+
+// rejectedAtLast answers a rejection when the claim has gone. A server rejects
+// before it looks at what is there: an earlier attempt may have been heard, its
+// answer lost, and the claim may have come and gone with the volume since.
+func (ctrl *ProvisionController) rejectedAtLast(ctx context.Context, claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, why error) error {
+	there, err := ctrl.livePV(ctx, pv.Name)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w; volume %s is not deleted: %w", why, pv.Name, err)
+	case there == nil:
+		return ctrl.discard(ctx, claim, pv, why)
+	default:
+		return ctrl.taken(ctx, claim, pv, there)
+	}
+}
+
+// taken ends the operation of a claim whose PersistentVolume's name is taken.
+func (ctrl *ProvisionController) taken(ctx context.Context, claim *v1.PersistentVolumeClaim, pv, there *v1.PersistentVolume) error {
+	switch {
 	case sameVolume(there, pv) && claimedBy(there, claim):
 		ctrl.isSaved(ctx, claim, pv)
 		return nil

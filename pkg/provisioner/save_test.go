@@ -3,6 +3,7 @@ package provisioner
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,9 +92,10 @@ func TestClaimGoesWhileUnsaved(t *testing.T) {
 		err         error
 		saved, gone bool
 	}{
-		"saved later":         {err: errFake, saved: true},
-		"rejected as invalid": {err: apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), savedName, nil), gone: true},
-		"rejected by a hook":  {err: apierrors.NewForbidden(v1.Resource("persistentvolumes"), savedName, errFake), gone: true},
+		"saved later":           {err: errFake, saved: true},
+		"rejected as invalid":   {err: apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), savedName, nil), gone: true},
+		"rejected as too large": {err: apierrors.NewRequestEntityTooLargeError("limit is 3145728"), gone: true},
+		"rejected by a hook":    {err: apierrors.NewForbidden(v1.Resource("persistentvolumes"), savedName, errFake), gone: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -240,6 +242,59 @@ func TestAnswerLost(t *testing.T) {
 			t.Errorf("%d made, %d deleted, %d saved, settled %v", made, removed, len(w.pvs()), w.maker.settledOf())
 		}
 	})
+}
+
+// TestAnswerLostThenRejected: the PersistentVolume was saved, the answer was lost,
+// and no informer tells of it. By the time that a webhook rejects all, its claim
+// was bound, used and deleted, and the volume is to be retained: it is left alone.
+func TestAnswerLostThenRejected(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*v1.PersistentVolume)
+		removed int
+		settled int
+		unread  bool
+	}{
+		"it is there": {settled: 1, change: func(*v1.PersistentVolume) {}},
+		"another volume has its name": {settled: 1, removed: 1, change: func(v *v1.PersistentVolume) {
+			v.Spec.CSI.VolumeHandle = "other"
+		}},
+		"it cannot be read": {unread: true, change: func(*v1.PersistentVolume) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var reads, creates atomic.Int32
+				w := newWorld(t, setup{
+					objects: []runtime.Object{storageClass("class-1", ourName, withPolicy(retain)), claim("claim-1", "uid-1-1", "class-1", ourName)},
+					maker:   csiMaker("h"), noResync: true, exponential: true,
+					before: func(f *fake.Clientset) {
+						deaf("persistentvolumes")(f)
+						f.PrependReactor("create", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+							if creates.Add(1) == 1 {
+								return true, nil, errors.New("the answer was lost")
+							}
+							return true, nil, apierrors.NewForbidden(v1.Resource("persistentvolumes"), savedName, errFake)
+						})
+						f.PrependReactor("get", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+							reads.Add(1)
+							return c.unread, nil, errFake
+						})
+					},
+				})
+				w.rest(1)
+				there := pv(savedName, v1.VolumeReleased, retain, ourName, csiVolume(ourName, "h"), claimed("uid-1-1"))
+				c.change(there)
+				w.api.add(there)
+				w.api.dropClaim("claim-1")
+				w.rest(100)
+				if _, removed := w.maker.calls(); removed != c.removed || reads.Load() == 0 {
+					t.Errorf("%d volumes deleted, want %d; %d reads", removed, c.removed, reads.Load())
+				}
+				if got := w.maker.settledOf(); len(got) != c.settled {
+					t.Errorf("settled %v, want %d", got, c.settled)
+				}
+			})
+		})
+	}
 }
 
 // TestPersistentVolumeThereAlready (external-provisioner 124): nothing is made,

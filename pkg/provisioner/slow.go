@@ -21,6 +21,8 @@ type slowly struct {
 type refusal struct {
 	class types.UID
 	spec  v1.PersistentVolumeClaimSpec
+	// node is the selected one: for another one the request is another.
+	node  string
 	until time.Time
 }
 
@@ -31,7 +33,7 @@ func (s *slowly) add(claim *v1.PersistentVolumeClaim, class *storagev1.StorageCl
 	if s.claims == nil {
 		s.claims = map[types.UID]refusal{}
 	}
-	s.claims[claim.UID] = refusal{class: class.UID, spec: claim.Spec, until: until}
+	s.claims[claim.UID] = refusal{class: class.UID, spec: claim.Spec, node: selectedNode(claim), until: until}
 }
 
 // waits is for how long the claim is still left alone: it is as it was when it was
@@ -43,7 +45,7 @@ func (s *slowly) waits(claim *v1.PersistentVolumeClaim, class *storagev1.Storage
 	if !ok {
 		return 0
 	}
-	if now.Before(r.until) && r.class == class.UID && equality.Semantic.DeepEqual(r.spec, claim.Spec) {
+	if now.Before(r.until) && r.class == class.UID && equality.Semantic.DeepEqual(r.spec, claim.Spec) && r.node == selectedNode(claim) {
 		return r.until.Sub(now)
 	}
 	delete(s.claims, claim.UID)

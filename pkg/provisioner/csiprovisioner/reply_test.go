@@ -46,6 +46,45 @@ func TestRepliesThatWillNotDo(t *testing.T) {
 	}
 }
 
+// TestReplyThatNoServerTakes: a PersistentVolume of it could never be saved, and
+// neither could the volume be deleted when its claim goes. The text says what is
+// wrong, and is no larger than people read.
+func TestReplyThatNoServerTakes(t *testing.T) {
+	large := strings.Repeat("x", 2<<20)
+	var keys []*csi.Topology
+	for i := range 10000 {
+		keys = append(keys, &csi.Topology{Segments: map[string]string{fmt.Sprintf("not a key %d", i): "x"}})
+	}
+	for name, c := range map[string]struct {
+		reply *csi.Volume
+		text  string
+	}{
+		"volume ID":      {&csi.Volume{VolumeId: large}, "more than the 1048576"},
+		"context":        {&csi.Volume{VolumeId: "v", VolumeContext: map[string]string{"k": large}}, "more than the 1048576"},
+		"topology":       {&csi.Volume{VolumeId: "v", AccessibleTopology: []*csi.Topology{{Segments: map[string]string{"k": large}}}}, "more than the 1048576"},
+		"wrong topology": {&csi.Volume{VolumeId: "v", AccessibleTopology: keys}, `"not a key 0" is no label key`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.caps.Topology = true
+			w.driver.create = func(*csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+				return &csi.CreateVolumeResponse{Volume: c.reply}, nil
+			}
+			_, state, err := w.provision(options(claim(), class(nil)))
+			if err == nil || state != provisioner.ProvisioningFinished {
+				t.Fatalf("state %s, error %v", state, err)
+			}
+			if text := err.Error(); !strings.Contains(text, c.text) || len(text) > 4<<10 {
+				t.Errorf("error of %d bytes: %.300s", len(text), text)
+			}
+			if got := w.driver.deleted; len(got) != 1 || got[0].VolumeId != c.reply.VolumeId {
+				t.Errorf("%d volumes deleted", len(got))
+			}
+			w.wantJournal()
+		})
+	}
+}
+
 func TestRepliesThatWillDo(t *testing.T) {
 	for name, c := range map[string]struct {
 		bytes int64

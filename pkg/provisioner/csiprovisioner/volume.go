@@ -2,6 +2,7 @@ package csiprovisioner
 
 import (
 	"context"
+	"errors"
 	"maps"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -29,7 +30,7 @@ func (p *Provisioner) volumeOf(ctx context.Context, in *intent, made *csi.Volume
 	maps.Copy(src.VolumeAttributes, made.GetVolumeContext())
 	if in.Topology {
 		if err := topology.Check(made.GetAccessibleTopology()); err != nil {
-			return nil, err
+			return nil, errors.New(quoted(err.Error()))
 		}
 		pv.Spec.NodeAffinity = topology.NodeAffinity(made.GetAccessibleTopology())
 	}
