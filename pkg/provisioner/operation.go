@@ -72,7 +72,8 @@ func (o *operations) begin(uid types.UID, op operation) {
 	o.begun[uid] = op
 }
 
-// find is begin for what an earlier process began. What is known already is more.
+// find is begin for what an earlier process began, or a panic broke off. What is
+// known already is more.
 func (o *operations) find(uid types.UID, op operation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

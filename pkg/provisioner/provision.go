@@ -147,8 +147,21 @@ func boundElsewhere(claim *v1.PersistentVolumeClaim, name string) bool {
 }
 
 // provision makes the volume of a claim. class is nil only where the volume may
-// exist and the class has gone.
+// exist and the class has gone. Where a panic ends it, the volume may have been
+// made, and no claim need be there any more to try again for.
 func (ctrl *ProvisionController) provision(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, abandoned bool) error {
+	returned := false
+	defer func() {
+		if !returned {
+			ctrl.ops.find(claim.UID, operation{claim: claim, since: ctrl.clock.Now()})
+		}
+	}()
+	err := ctrl.tryProvision(ctx, claim, class, abandoned)
+	returned = true
+	return err
+}
+
+func (ctrl *ProvisionController) tryProvision(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, abandoned bool) error {
 	options := VolumeOptions{
 		PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
 		PVName:                        ctrl.nameOf(claim), PVC: claim, StorageClass: class, SelectedNode: selectedNode(claim), Abandoned: abandoned,
@@ -178,23 +191,13 @@ func (ctrl *ProvisionController) provision(ctx context.Context, claim *v1.Persis
 	return ctrl.save(ctx, claim, pv)
 }
 
-// ask calls the provisioner in the best way that it has. One that panics may have
-// made the volume.
-func (ctrl *ProvisionController) ask(ctx context.Context, options VolumeOptions) (pv *v1.PersistentVolume, state ProvisioningState, err error) {
-	answered := false
-	defer func() {
-		if !answered {
-			ctrl.ops.begin(options.PVC.UID, operation{claim: options.PVC, since: ctrl.clock.Now()})
-		}
-	}()
+// ask calls the provisioner in the best way that it has.
+func (ctrl *ProvisionController) ask(ctx context.Context, options VolumeOptions) (*v1.PersistentVolume, ProvisioningState, error) {
 	if stateful, ok := ctrl.provisioner.(StatefulProvisioner); ok {
-		pv, state, err = stateful.ProvisionExt(ctx, options)
-	} else {
-		state = ProvisioningFinished
-		pv, err = ctrl.provisioner.Provision(options)
+		return stateful.ProvisionExt(ctx, options)
 	}
-	answered = true
-	return pv, state, err
+	pv, err := ctrl.provisioner.Provision(options)
+	return pv, ProvisioningFinished, err
 }
 
 // canProvision checks what is the same for all provisioners.

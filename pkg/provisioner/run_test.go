@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/utils/clock"
 )
 
 // TestPanicOfTheProvisioner: it is counted, others go on, and the volume that may
@@ -56,6 +57,41 @@ func TestPanicOfTheProvisioner(t *testing.T) {
 			})
 		})
 	}
+}
+
+// faulty is a clock that panics once when it is asked how long something took: the
+// first that happens after an answer of the provisioner.
+type faulty struct {
+	clock.RealClock
+	panicked atomic.Bool
+}
+
+func (f *faulty) Since(t time.Time) time.Duration {
+	if !f.panicked.Swap(true) {
+		panic("a bug")
+	}
+	return f.RealClock.Since(t)
+}
+
+// TestPanicOnceTheVolumeIsMade: it is not forgotten, though its claim is gone by the
+// time that it is tried again.
+func TestPanicOnceTheVolumeIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{objects: oneClaim(), noResync: true, options: []Option{func(ctrl *ProvisionController) { ctrl.clock = &faulty{} }}})
+		w.rest(1)
+		if got := w.inProgress(); len(got) != 1 || got[0] != "uid-1-1" {
+			t.Errorf("in progress: %v", got)
+		}
+		w.api.dropClaim("claim-1")
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if v := w.pvs()[savedName]; v == nil || v.Spec.PersistentVolumeReclaimPolicy != del {
+			t.Errorf("saved: %+v", v)
+		}
+		if made, _ := w.maker.calls(); made != 2 || len(w.inProgress()) != 0 {
+			t.Errorf("%d calls, in progress: %v", made, w.inProgress())
+		}
+	})
 }
 
 // TestPanicOfDelete: the same for the other call.

@@ -3,6 +3,7 @@ package csiprovisioner
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,4 +261,65 @@ func TestClaimWhoseRecordCannotBeRead(t *testing.T) {
 			t.Errorf("the record is %s", c.journal.records["uid-1"])
 		}
 	})
+}
+
+// TestPanicWhileAVolumeIsMade: this process itself finds the volume again, also when
+// the claim was deleted right after. A claim for which none was begun is forgotten.
+func TestPanicWhileAVolumeIsMade(t *testing.T) {
+	for name, made := range map[string]bool{"in the call, once it was made": true, "before it was written down": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, Capabilities{CreateDelete: true}, nil, claim())
+				var panicked atomic.Bool
+				once := func() {
+					if !panicked.Swap(true) {
+						panic("bug")
+					}
+				}
+				c.driver.mu.Lock()
+				c.driver.create = func(req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+					reply := c.driver.make(req)
+					once()
+					return reply, nil
+				}
+				c.driver.mu.Unlock()
+				if !made {
+					c.journal.put = func(string, string) error {
+						once()
+						return nil
+					}
+				}
+				if _, err := c.client.StorageV1().StorageClasses().Create(t.Context(), class(nil), metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				c.rest(100 * time.Millisecond)
+				c.deleteClaim()
+				events := c.rest(2 * retryMax)
+				c.wantJournal()
+				pv := c.pv()
+				if !made {
+					c.wantCalls(0, 0)
+					if pv != nil || len(events) != 1 || !strings.Contains(events[0], "no volume was begun for claim ns/data") {
+						t.Errorf("PersistentVolume %v, events %q", pv, events)
+					}
+					if events := c.rest(time.Hour); len(events) > 0 {
+						t.Errorf("the claim is still tried for: %q", events)
+					}
+					return
+				}
+				if pv == nil || pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete {
+					t.Fatalf("PersistentVolume %+v", pv)
+				}
+				pv.Status.Phase = v1.VolumeReleased
+				if _, err := c.client.CoreV1().PersistentVolumes().UpdateStatus(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				c.rest(time.Minute)
+				c.wantCalls(2, 1)
+				if left := c.driver.left(); len(left) > 0 {
+					t.Errorf("volumes %v are left", left)
+				}
+			})
+		})
+	}
 }

@@ -82,6 +82,10 @@ func (p *Provisioner) ProvisionExt(ctx context.Context, options provisioner.Volu
 	if in != nil {
 		return p.goOn(ctx, in, options)
 	}
+	if options.Abandoned {
+		// What was thought to be begun came to nothing before it was written down.
+		return nil, provisioner.ProvisioningFinished, fmt.Errorf("no volume was begun for claim %s/%s, which has gone or has another one", options.PVC.Namespace, options.PVC.Name)
+	}
 	in, err = p.plan(ctx, options)
 	var foreign *source.Foreign
 	if errors.As(err, &foreign) {
