@@ -2,7 +2,7 @@ package provision
 
 import (
 	"encoding/json"
-	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,7 +98,8 @@ func TestARecordOfAnotherVersionStays(t *testing.T) {
 	page := &list.Items[0]
 	const newer = `{"format":2}`
 	page.Data = map[string]string{"of-a-newer-version": newer}
-	page.BinaryData = map[string][]byte{string(claim.UID): {0xff, 0x00, 0x01}}
+	uid, odd := string(claim.UID), []byte{0xff, 0x00, 0x01}
+	page.BinaryData = map[string][]byte{uid: odd}
 	_, err = pages.Update(s.ctx, page, metav1.UpdateOptions{})
 	s.must(err)
 
@@ -116,7 +117,7 @@ func TestARecordOfAnotherVersionStays(t *testing.T) {
 	}
 	kept, err := pages.Get(s.ctx, page.Name, metav1.GetOptions{})
 	s.must(err)
-	if kept.Data["of-a-newer-version"] != newer || fmt.Sprint(kept.BinaryData[string(claim.UID)]) != "[255 0 1]" || kept.ResourceVersion == page.ResourceVersion {
+	if kept.Data["of-a-newer-version"] != newer || !slices.Equal(kept.BinaryData[uid], odd) || kept.ResourceVersion == page.ResourceVersion {
 		t.Errorf("the ConfigMap has %v and %v", kept.Data, kept.BinaryData)
 	}
 	// What its event advises.

@@ -47,7 +47,7 @@ func TestProgressOfAVolume(t *testing.T) {
 		return nil
 	}
 	during := StateSent
-	var answer error = answered(codes.DeadlineExceeded)
+	answer := answered(codes.DeadlineExceeded)
 	w.driver.create = func(req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 		is(during)
 		if answer != nil {
