@@ -7,8 +7,11 @@ import (
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner"
 	"github.com/ha-sidecar/ha-sidecar/test/rig"
@@ -24,6 +27,8 @@ func TestPermissionsAreMissing(t *testing.T) {
 		"the journal cannot be written":                     journalIsMissing,
 		"the journal cannot be read":                        journalIsUnknown,
 		"the secret cannot be read":                         secretsAreMissing,
+		"the attributes class cannot be read":               attributesClassesAreMissing,
+		"the snapshot cannot be read":                       snapshotsAreMissing,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, w)) })
 	}
@@ -88,10 +93,55 @@ func secretsAreMissing(s *scene) {
 	s.gone(claim)
 }
 
-// forbid takes a permission out of all roles of the chart, and returns when it is
-// gone. The result grants it again.
-func (s *scene) forbid(namespace, resource, verb string) (grant func()) {
+// attributesClassesAreMissing: claims without such a class do not need them.
+func attributesClassesAreMissing(s *scene) {
+	s.class()
+	_, err := s.Client.StorageV1().VolumeAttributesClasses().Create(s.ctx, &storagev1.VolumeAttributesClass{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name}, DriverName: rig.Driver, Parameters: map[string]string{"iops": "100"},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.waits("volumeattributesclasses.storage.k8s.io", "allow get of volumeattributesclasses", func(c *v1.PersistentVolumeClaim) {
+		c.Spec.VolumeAttributesClassName = &s.name
+	})
+}
+
+// snapshotsAreMissing: claims that are restored from none do not need them.
+func snapshotsAreMissing(s *scene) {
+	s.class()
+	origin := s.claim("-origin")
+	s.bound(origin)
+	s.snapshot(origin, rig.Driver)
+	s.waits("volumesnapshots.snapshot.storage.k8s.io", "grant the sidecar's ServiceAccount get on volumesnapshots.snapshot.storage.k8s.io", s.fromSnapshot)
+	s.deleteSnapshot()
+	s.snapshotGone()
+	s.deleteClaim(origin)
+	s.gone(origin)
+}
+
+// waits forbids to get a resource that the claim needs: the claim is told so and
+// waits, another does not, and it gets its volume when the permission is there.
+func (s *scene) waits(resource, says string, needs func(*v1.PersistentVolumeClaim)) {
 	s.t.Helper()
+	grant := s.forbid(rig.Namespace, resource, "get")
+	claim := s.claim("", needs)
+	s.told(claim.Name, provisioner.ReasonProvisioningFailed, says)
+	beside := s.claim("-beside")
+	s.bound(beside)
+	s.never("CreateVolume", claim)
+	grant()
+	s.bound(claim)
+	s.once("CreateVolume", claim)
+	for _, c := range []*v1.PersistentVolumeClaim{claim, beside} {
+		s.deleteClaim(c)
+		s.gone(c)
+	}
+}
+
+// forbid takes a permission out of all roles of the chart, and returns when it is
+// gone. The result grants it again. A resource is "resource.group".
+func (s *scene) forbid(namespace, groupResource, verb string) (grant func()) {
+	s.t.Helper()
+	resource := schema.ParseGroupResource(groupResource)
 	selector := metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=csi-controller"}
 	clusterRoles, err := s.Client.RbacV1().ClusterRoles().List(s.ctx, selector)
 	s.must(err)
@@ -114,7 +164,7 @@ func (s *scene) forbid(namespace, resource, verb string) (grant func()) {
 		}
 		s.must(errors.Join(errs...))
 	}
-	set(func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule { return without(rules, resource, verb) })
+	set(func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule { return without(rules, resource.Resource, verb) })
 	s.awaitAllowed(namespace, resource, verb, false)
 	return func() {
 		s.t.Helper()
@@ -145,7 +195,7 @@ func without(rules []rbacv1.PolicyRule, resource, verb string) (left []rbacv1.Po
 }
 
 // awaitAllowed waits until the API server agrees.
-func (s *scene) awaitAllowed(namespace, resource, verb string, want bool) {
+func (s *scene) awaitAllowed(namespace string, resource schema.GroupResource, verb string, want bool) {
 	s.t.Helper()
 	bindings, err := s.Client.RbacV1().RoleBindings(rig.SidecarNamespace).List(s.ctx, metav1.ListOptions{})
 	s.must(err)
@@ -154,7 +204,7 @@ func (s *scene) awaitAllowed(namespace, resource, verb string, want bool) {
 		review, err := s.Client.AuthorizationV1().SubjectAccessReviews().Create(s.ctx, &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{
 				User:               "system:serviceaccount:" + subject.Namespace + ":" + subject.Name,
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Resource: resource, Verb: verb},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Group: resource.Group, Resource: resource.Resource, Verb: verb},
 			},
 		}, metav1.CreateOptions{})
 		s.must(err)
