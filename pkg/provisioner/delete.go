@@ -146,7 +146,7 @@ func (ctrl *ProvisionController) deletePV(ctx context.Context, pv *v1.Persistent
 	defer cancel()
 	err := ctrl.client.CoreV1().PersistentVolumes().Delete(ctx, pv.Name, *metav1.NewPreconditionDeleteOptions(string(pv.UID)))
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		err = fmt.Errorf("deleting PersistentVolume %s, whose volume is deleted: %w", pv.Name, err)
+		err = fmt.Errorf("deleting PersistentVolume %s, whose volume is deleted: %w", pv.Name, allow(err, "delete of persistentvolumes"))
 		ctrl.recorder.Event(pv, v1.EventTypeWarning, ReasonVolumeFailedDelete, err.Error())
 		return err
 	}

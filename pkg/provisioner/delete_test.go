@@ -142,11 +142,12 @@ func TestDeleteVolumeOnce(t *testing.T) {
 		// event is that of the failure.
 		event string
 	}{
-		"nothing fails":   {before: func(*fake.Clientset) {}},
-		"delete fails":    {before: failing("delete", "persistentvolumes", 3), event: "deleting PersistentVolume volume-1, whose volume is deleted: fake error"},
-		"patch fails":     {before: failing("patch", "persistentvolumes", 3), event: "changing the finalizers of PersistentVolume volume-1: fake error"},
-		"watch is deaf":   {before: deaf("persistentvolumes")},
-		"patch forbidden": {before: forbidden("patch", "persistentvolumes", 3), event: "allow patch of persistentvolumes"},
+		"nothing fails":    {before: func(*fake.Clientset) {}},
+		"delete fails":     {before: failing("delete", "persistentvolumes", 3), event: "deleting PersistentVolume volume-1, whose volume is deleted: fake error"},
+		"patch fails":      {before: failing("patch", "persistentvolumes", 3), event: "changing the finalizers of PersistentVolume volume-1: fake error"},
+		"watch is deaf":    {before: deaf("persistentvolumes")},
+		"patch forbidden":  {before: forbidden("patch", "persistentvolumes", 3), event: "allow patch of persistentvolumes"},
+		"delete forbidden": {before: forbidden("delete", "persistentvolumes", 3), event: "allow delete of persistentvolumes"},
 	} {
 		for _, noResync := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, resync %t", name, !noResync), func(t *testing.T) {

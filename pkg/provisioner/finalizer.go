@@ -83,11 +83,16 @@ func (ctrl *ProvisionController) changeFinalizers(ctx context.Context, pv *v1.Pe
 		}
 		pv = live
 	}
-	if apierrors.IsForbidden(err) {
-		err = fmt.Errorf("%w; allow patch of persistentvolumes", err)
-	}
-	err = fmt.Errorf("changing the finalizers of PersistentVolume %s: %w", pv.Name, err)
+	err = fmt.Errorf("changing the finalizers of PersistentVolume %s: %w", pv.Name, allow(err, "patch of persistentvolumes"))
 	ctrl.recorder.Event(pv, v1.EventTypeWarning, ReasonVolumeFailedDelete, err.Error())
+	return err
+}
+
+// allow adds to an error what is to be allowed, where that is what is wrong.
+func allow(err error, what string) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w; allow %s", err, what)
+	}
 	return err
 }
 

@@ -37,7 +37,7 @@ func newMetrics() *controllerMetrics {
 		deleteFailedTotal:    counter(volumes, "delete_failed_total", "Attempts to delete a volume that failed.", "class"),
 		deleteSeconds:        histogram(volumes, "delete_duration_seconds", "How long it took to delete a volume.", "class"),
 		panics: metrics.NewCounter(&metrics.CounterOpts{
-			Namespace: "ha_sidecar", Subsystem: "provisioner", Name: "panics_total", StabilityLevel: metrics.ALPHA,
+			Name: "ha_sidecar_provisioner_panics_total", StabilityLevel: metrics.ALPHA,
 			Help: "Panics caught while working on an item.",
 		}),
 	}

@@ -46,7 +46,7 @@ func (ctrl *ProvisionController) reschedule(ctx context.Context, claim *v1.Persi
 	case apierrors.IsNotFound(err), apierrors.IsInvalid(err):
 		return nil // it is gone, or the choice has changed
 	default:
-		return fmt.Errorf("taking the selected node %s off claim %s/%s: %w", node, claim.Namespace, claim.Name, err)
+		return fmt.Errorf("taking the selected node %s off claim %s/%s: %w", node, claim.Namespace, claim.Name, allow(err, "patch or update of persistentvolumeclaims"))
 	}
 }
 

@@ -73,6 +73,21 @@ func TestSaveFails(t *testing.T) {
 	}
 }
 
+// TestSaveIsForbidden: the event says what to allow, and the volume is saved once
+// that is.
+func TestSaveIsForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{objects: oneClaim(), before: forbidden("create", "persistentvolumes", 3), noResync: true, exponential: true})
+		w.rest(50)
+		if events := w.told(); len(events) != 4 || !strings.Contains(events[0], "allow create of persistentvolumes") || !strings.Contains(events[3], ReasonProvisioned) {
+			t.Errorf("events: %q", events)
+		}
+		if made, removed := w.maker.calls(); made != 1 || removed != 0 || len(w.pvs()) != 1 {
+			t.Errorf("%d made, %d deleted, %d saved", made, removed, len(w.pvs()))
+		}
+	})
+}
+
 // TestUnsavedIsNotSettled: while a PersistentVolume cannot be saved, an earlier
 // record of its volume must stay.
 func TestUnsavedIsNotSettled(t *testing.T) {

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,8 +24,17 @@ var (
 	_ func(kubernetes.Interface, time.Duration, string, Provisioner, string, bool, int, ...Option) *ProvisionController = NewProvisionController
 	_ func(*ProvisionController, <-chan struct{})                                                                       = (*ProvisionController).Run
 	_ error                                                                                                             = &IgnoredError{Reason: ""}
-	_ Provisioner                                                                                                       = plain{}
-	_                                                                                                                   = VolumeOptions{
+	_ Option                                                                                                            = func(*ProvisionController) {}
+	_ interface {
+		Provision(VolumeOptions) (*v1.PersistentVolume, error)
+		Delete(*v1.PersistentVolume) error
+	} = Provisioner(nil)
+	_ Provisioner = plain{} // which has these two alone
+	_ interface {
+		ProvisionExt(context.Context, VolumeOptions) (*v1.PersistentVolume, ProvisioningState, error)
+	} = StatefulProvisioner(nil)
+	_ = [...]ProvisioningState{ProvisioningFinished, ProvisioningInBackground, ProvisioningNoChange, ProvisioningReschedule}
+	_ = VolumeOptions{
 		PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete, PVName: "", PVC: &v1.PersistentVolumeClaim{}, Parameters: map[string]string{},
 	}
 )

@@ -288,6 +288,30 @@ func TestRescheduleMeetsAConflict(t *testing.T) {
 	})
 }
 
+// TestRescheduleIsForbidden: the event says what to allow, and the node is taken off
+// once that is. Nothing is gone on with on a node where there can be no volume.
+func TestRescheduleIsForbidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{
+			objects: []runtime.Object{storageClass("class-1", ourName, waitForConsumer), claim("claim-1", "uid-1-1", "class-1", ourName, annotated(AnnotationSelectedNode, "n"))},
+			maker:   script(reschedule), noResync: true, exponential: true, giveUp: true, options: []Option{WithoutRetryLimit()},
+			before: func(c *fake.Clientset) {
+				forbidden("patch", "persistentvolumeclaims", 2)(c)
+				forbidden("update", "persistentvolumeclaims", 2)(c)
+			},
+		})
+		w.rest(50)
+		events := w.told()
+		if len(events) != 3 || !strings.Contains(events[0], "taking the selected node n off claim default/claim-1") || !strings.Contains(events[0], "allow patch or update of persistentvolumeclaims") {
+			t.Errorf("events: %q", events)
+		}
+		got, err := w.client.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "claim-1", metav1.GetOptions{})
+		if err != nil || selectedNode(got) != "" {
+			t.Errorf("the selected node is %q, %v", selectedNode(got), err)
+		}
+	})
+}
+
 // TestQualifier: claims can be left to others, but not what is under way.
 func TestQualifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

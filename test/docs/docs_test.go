@@ -147,6 +147,36 @@ func TestMetricsNamedExist(t *testing.T) {
 	}
 }
 
+// provisionerMetric is a whole name; those that external-provisioner has are put
+// together of three parts.
+var provisionerMetric = regexp.MustCompile(`^(ha_sidecar_(provisioner|capacity)|csistoragecapacities)_[a-z_]+$`)
+
+// TestMetricsOfTheProvisionerAreNamed where a person looks for them.
+func TestMetricsOfTheProvisionerAreNamed(t *testing.T) {
+	root, s := load(t)
+	operations := pages(t, root)[filepath.Join(root, "docs", "operations.md")]
+	var names []string
+	for text := range s.literals {
+		if provisionerMetric.MatchString(text) {
+			names = append(names, text)
+		}
+	}
+	if len(names) < 11 {
+		t.Fatalf("only %d metrics were found", len(names))
+	}
+	for _, name := range []string{"provision_total", "provision_failed_total", "provision_duration_seconds"} {
+		names = append(names, "controller_persistentvolumeclaim_"+name)
+	}
+	for _, name := range []string{"delete_total", "delete_failed_total", "delete_duration_seconds"} {
+		names = append(names, "controller_persistentvolume_"+name)
+	}
+	for _, name := range names {
+		if !strings.Contains(operations, "`"+name+"`") && !strings.Contains(operations, "`"+name+"{") {
+			t.Errorf("docs/operations.md does not name the metric %s", name)
+		}
+	}
+}
+
 func TestEventsNamedExistAndAllAreNamed(t *testing.T) {
 	root, s := load(t)
 	if len(s.events) < 20 {

@@ -29,10 +29,11 @@ const (
 	sweepInterval = 3 * time.Second
 )
 
-// sidecarArgs are those of every replica.
+// sidecarArgs are those of every replica. From -v=5 on calls to the driver are
+// logged, which is where a secret might be.
 var sidecarArgs = []string{
 	"--timeout=" + callTimeout.String(), "--snapshot-orphan-sweep-interval=" + sweepInterval.String(),
-	"--retry-interval-start=" + retryStart.String(), "--retry-interval-max=4s", "--worker-threads=20",
+	"--retry-interval-start=" + retryStart.String(), "--retry-interval-max=4s", "--worker-threads=20", "-v=5",
 }
 
 // zones are the places of the shared world's nodes.

@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -30,6 +32,8 @@ func TestPermissionsAreMissing(t *testing.T) {
 		"the journal cannot be read":                        journalIsUnknown,
 		"the secret cannot be read":                         secretsAreMissing,
 		"capacity cannot be told":                           capacityIsMissing,
+		"the attributes class cannot be read":               attributesClassesAreMissing,
+		"the snapshot cannot be read":                       snapshotsAreMissing,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, w)) })
 	}
@@ -126,6 +130,50 @@ func capacityIsMissing(s *scene) {
 	s.told(class.Name, capacity.ReasonAllowed, "again")
 	if n := len(s.Events(class.Name, capacity.ReasonRefused)); n != 1 {
 		s.t.Errorf("%d events of what is missing, want one", n)
+	}
+}
+
+// attributesClassesAreMissing: claims without such a class do not need them.
+func attributesClassesAreMissing(s *scene) {
+	s.class()
+	_, err := s.Client.StorageV1().VolumeAttributesClasses().Create(s.ctx, &storagev1.VolumeAttributesClass{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name}, DriverName: rig.Driver, Parameters: map[string]string{"iops": "100"},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.waits("volumeattributesclasses.storage.k8s.io", "allow get of volumeattributesclasses", func(c *v1.PersistentVolumeClaim) {
+		c.Spec.VolumeAttributesClassName = &s.name
+	})
+}
+
+// snapshotsAreMissing: claims that are restored from none do not need them.
+func snapshotsAreMissing(s *scene) {
+	s.class()
+	origin := s.claim("-origin")
+	s.bound(origin)
+	s.snapshot(origin, rig.Driver)
+	s.waits("volumesnapshots.snapshot.storage.k8s.io", "grant the sidecar's ServiceAccount get on volumesnapshots.snapshot.storage.k8s.io", s.fromSnapshot)
+	s.deleteSnapshot()
+	s.snapshotGone()
+	s.deleteClaim(origin)
+	s.gone(origin)
+}
+
+// waits forbids to get a resource that the claim needs: the claim is told so and
+// waits, another does not, and it gets its volume when the permission is there.
+func (s *scene) waits(resource, says string, needs func(*v1.PersistentVolumeClaim)) {
+	s.t.Helper()
+	grant := s.forbid(rig.Namespace, resource, "get")
+	claim := s.claim("", needs)
+	s.told(claim.Name, provisioner.ReasonProvisioningFailed, says)
+	beside := s.claim("-beside")
+	s.bound(beside)
+	s.never("CreateVolume", claim)
+	grant()
+	s.bound(claim)
+	s.once("CreateVolume", claim)
+	for _, c := range []*v1.PersistentVolumeClaim{claim, beside} {
+		s.deleteClaim(c)
+		s.gone(c)
 	}
 }
 

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +100,23 @@ func TestProvisionerPull604NoSecretIsTold(t *testing.T) {
 		}
 	}
 	s.must(s.secretsTold())
+	if !s.logsCall(pvName(claim)) {
+		t.Error("no log has a call for the volume, and so none could have had the secret")
+	}
+}
+
+// logsCall reports whether a log of ha-sidecar has a call to the driver with the
+// text in it.
+func (s *scene) logsCall(text string) bool {
+	s.t.Helper()
+	for i := range s.Sidecars {
+		for line := range strings.Lines(s.LogOf(fmt.Sprintf("ha-sidecar-%d", i+1))) {
+			if strings.Contains(line, "Called the driver") && strings.Contains(line, text) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // The secret is missing when the volume is to be made: nothing is called, and all

@@ -140,6 +140,34 @@ func claimToClone(phase, size string) runtime.Object {
 	})
 }
 
+// volumeToClone is the PersistentVolume of that claim, as far as the UID says so.
+func volumeToClone(driver, uid string) runtime.Object {
+	return untyped("v1", "PersistentVolume", "", "pv-src", "pv-uid", map[string]any{
+		"spec": map[string]any{
+			"csi": map[string]any{"driver": driver, "volumeHandle": "vid"}, "claimRef": map[string]any{"namespace": "ns", "name": "src", "uid": uid},
+		},
+		"status": map[string]any{"phase": "Bound"},
+	})
+}
+
+// going has the first of the objects deleted, and others hold it.
+func going(objects ...runtime.Object) []runtime.Object {
+	if u, ok := objects[0].(*unstructured.Unstructured); ok {
+		now := metav1.Now()
+		u.SetDeletionTimestamp(&now)
+		u.SetFinalizers([]string{"example.com/hold"})
+	}
+	return objects
+}
+
+// without takes a field out of the last of the objects.
+func without(objects []runtime.Object, field ...string) []runtime.Object {
+	if u, ok := objects[len(objects)-1].(*unstructured.Unstructured); ok {
+		unstructured.RemoveNestedField(u.Object, field...)
+	}
+	return objects
+}
+
 func from(group, kind, name string) func(*v1.PersistentVolumeClaim) {
 	return func(c *v1.PersistentVolumeClaim) {
 		c.Spec.DataSource = &v1.TypedLocalObjectReference{APIGroup: &group, Kind: kind, Name: name}

@@ -44,7 +44,7 @@ func (m migration) class(ctx context.Context, class *storagev1.StorageClass) (cs
 	}
 	translated, err := m.translator.TranslateInTreeStorageClassToCSI(klog.FromContext(ctx), m.inTree, class.DeepCopy())
 	if err != nil {
-		return nil, true, refusef("StorageClass %q of %s cannot be translated for the CSI driver: %v", class.Name, m.inTree, err)
+		return nil, true, refusef("StorageClass %q of %s cannot be translated for the CSI driver: %v; correct it in a new class", class.Name, m.inTree, err)
 	}
 	return translated, true, nil
 }

@@ -121,7 +121,7 @@ func TestClassThatCannotBeTranslated(t *testing.T) {
 	sc := class(map[string]string{"zone": "a"}, of(gcePlugin), func(c *storagev1.StorageClass) {
 		c.AllowedTopologies = []v1.TopologySelectorTerm{{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{{Key: "x", Values: []string{"y"}}}}}
 	})
-	wantRefused(t, w.fails(options(claim(), sc), provisioner.ProvisioningFinished, "cannot be translated"), `StorageClass "fast" of kubernetes.io/gce-pd`)
+	wantRefused(t, w.fails(options(claim(), sc), provisioner.ProvisioningFinished, "correct it in a new class"), `StorageClass "fast" of kubernetes.io/gce-pd cannot be translated`)
 	w.wantCalls(0, 0)
 }
 

@@ -72,7 +72,7 @@ func checkSourceVolume(src *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, p
 		}
 	}
 	if pv.Status.Phase != v1.VolumeBound {
-		return "", fmt.Errorf("PersistentVolume %s of %s is %s and not Bound yet", pv.Name, name, pv.Status.Phase)
+		return "", fmt.Errorf("PersistentVolume %s of %s is %s and not Bound yet; see the events of both", pv.Name, name, pv.Status.Phase)
 	}
 	if pv.Spec.CSI.VolumeHandle == "" {
 		return "", fmt.Errorf("PersistentVolume %s of %s has no volumeHandle", pv.Name, name)

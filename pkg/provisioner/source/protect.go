@@ -18,12 +18,16 @@ const conflictsTolerated = 5
 
 // writeError is an update that failed, rather than a read.
 type writeError struct {
-	what string
-	err  error
+	of  key
+	err error
 }
 
 func (e *writeError) Error() string {
-	return "updating the finalizers of " + e.what + ": " + e.err.Error()
+	text := "updating the finalizers of " + e.of.String() + ": " + e.err.Error()
+	if apierrors.IsForbidden(e.err) {
+		text += "; grant the sidecar's ServiceAccount update on " + e.of.resource().GroupResource().String()
+	}
+	return text
 }
 func (e *writeError) Unwrap() error { return e.err }
 
@@ -61,7 +65,7 @@ func (p *Protection) Protect(ctx context.Context, ref Ref, user types.UID) error
 // warn says once that snapshots are not protected, and again after it was better.
 func (p *Protection) warn(ctx context.Context, err error) {
 	if !p.warned.Swap(true) {
-		klog.FromContext(ctx).Error(err, "Volumes are made of VolumeSnapshots that may be deleted meanwhile; grant the sidecar's ServiceAccount update on volumesnapshots.snapshot.storage.k8s.io")
+		klog.FromContext(ctx).Error(err, "Volumes are made of VolumeSnapshots that may be deleted meanwhile")
 	}
 }
 
@@ -103,7 +107,7 @@ func (p *Protection) edit(ctx context.Context, k key, change func(*unstructured.
 			return nil
 		}
 		if !apierrors.IsConflict(err) {
-			return &writeError{k.String(), err}
+			return &writeError{k, err}
 		}
 	}
 	return fmt.Errorf("others changed %s %d times while its finalizers were to be updated", k, conflictsTolerated)

@@ -352,7 +352,7 @@ func TestClaimsMustBeProtected(t *testing.T) {
 	r := newRig(sourceClaim(), sourceVolume())
 	r.run(t, func(t *testing.T) {
 		r.fault(forbid("PUT persistentvolumeclaims"))
-		if err := r.p.Protect(r.ctx, srcRef, "a"); !apierrors.IsForbidden(err) {
+		if err := r.p.Protect(r.ctx, srcRef, "a"); !apierrors.IsForbidden(err) || !strings.HasSuffix(err.Error(), "; grant the sidecar's ServiceAccount update on persistentvolumeclaims") {
 			t.Errorf("got %v", err)
 		}
 		r.fault(nil)

@@ -334,7 +334,7 @@ func TestResolveClone(t *testing.T) {
 		{name: "volume bound to a claim elsewhere", want: refused, says: "not bound to", change: func(s *scene) { s.pv.Spec.ClaimRef.Namespace = "elsewhere" }},
 		{name: "volume bound to another claim", want: refused, says: "not bound to", change: func(s *scene) { s.pv.Spec.ClaimRef.Name = "other" }},
 		{name: "volume available", want: notYet, says: "is Available and not Bound", change: func(s *scene) { s.pv.Status.Phase = v1.VolumeAvailable }},
-		{name: "volume released", want: notYet, says: "is Released and not Bound", change: func(s *scene) { s.pv.Status.Phase = v1.VolumeReleased }},
+		{name: "volume released", want: notYet, says: "is Released and not Bound yet; see the events of both", change: func(s *scene) { s.pv.Status.Phase = v1.VolumeReleased }},
 		{name: "volume without a handle", want: notYet, says: "no volumeHandle", change: func(s *scene) { s.pv.Spec.CSI.VolumeHandle = "" }},
 	})
 }

@@ -189,7 +189,7 @@ func flatten(allowed []v1.TopologySelectorTerm) ([]Segment, error) {
 		}
 	}
 	if expressions && len(out) == 0 {
-		return nil, errors.New("the allowedTopologies of the class admit no node at all: a key has no values, or two expressions of a term contradict each other")
+		return nil, errors.New("the allowedTopologies of the class admit no node at all: a key has no values, or two expressions of a term contradict each other; correct the class")
 	}
 	return distinct(out), nil
 }
