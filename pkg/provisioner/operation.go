@@ -17,6 +17,10 @@ type operation struct {
 	// found: an earlier process began it, so that it may have come further than we
 	// know.
 	found bool
+	// perhapsSaved: a PersistentVolume of it may have been in the cluster, may have
+	// been used, and may have gone again. An earlier process may have saved it, or
+	// a request of ours whose answer was lost.
+	perhapsSaved bool
 	// since is when it was first noted.
 	since time.Time
 }
@@ -68,8 +72,19 @@ func (o *operations) begin(uid types.UID, op operation) {
 	defer o.mu.Unlock()
 	if was, ok := o.begun[uid]; ok {
 		op.since = was.since
+		op.perhapsSaved = op.perhapsSaved || was.perhapsSaved || was.found
 	}
 	o.begun[uid] = op
+}
+
+// perhapsSaved notes that the PersistentVolume may have been saved.
+func (o *operations) perhapsSaved(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if op, ok := o.begun[uid]; ok {
+		op.perhapsSaved = true
+		o.begun[uid] = op
+	}
 }
 
 // find is begin for what an earlier process began, or a panic broke off. What is

@@ -15,7 +15,9 @@ import (
 )
 
 // TestResume: what an earlier process has begun is brought to its end, whatever
-// became of its claim meanwhile.
+// became of its claim meanwhile. Where the claim has gone the volume may have been
+// used before, and its PersistentVolume deleted by hand: what is to be retained is
+// retained.
 func TestResume(t *testing.T) {
 	mine := claim("claim-1", "uid-1-1", "class-1", ourName)
 	class := storageClass("class-1", ourName, withPolicy(retain))
@@ -33,11 +35,11 @@ func TestResume(t *testing.T) {
 		policy    v1.PersistentVolumeReclaimPolicy
 	}{
 		"claim as it was":                            {objects: []runtime.Object{class, mine}, calls: 1, policy: retain},
-		"claim gone":                                 {objects: []runtime.Object{class}, calls: 1, abandoned: true, policy: del},
+		"claim gone":                                 {objects: []runtime.Object{class}, calls: 1, abandoned: true, policy: retain},
 		"claim and class gone":                       {calls: 1, abandoned: true, policy: del},
 		"class gone":                                 {objects: []runtime.Object{mine}, calls: 1, policy: del},
-		"another claim of its name":                  {objects: []runtime.Object{class, claim("claim-1", "other", "", "")}, calls: 1, abandoned: true, policy: del},
-		"bound to another volume":                    {objects: []runtime.Object{class, boundTo("other")}, calls: 1, abandoned: true, policy: del},
+		"another claim of its name":                  {objects: []runtime.Object{class, claim("claim-1", "other", "", "")}, calls: 1, abandoned: true, policy: retain},
+		"bound to another volume":                    {objects: []runtime.Object{class, boundTo("other")}, calls: 1, abandoned: true, policy: retain},
 		"saved already":                              {objects: []runtime.Object{class, mine, pv(savedName, v1.VolumeAvailable, retain, ourName, claimed("uid-1-1"))}, policy: retain},
 		"saved already, and claim gone":              {objects: []runtime.Object{class, pv(savedName, v1.VolumeAvailable, retain, ourName, claimed("uid-1-1"))}, policy: retain},
 		"saved and bound already":                    {objects: []runtime.Object{class, boundTo(savedName), pv(savedName, v1.VolumeBound, retain, ourName, claimed("uid-1-1"))}, policy: retain},

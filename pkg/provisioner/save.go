@@ -22,7 +22,7 @@ func (ctrl *ProvisionController) save(ctx context.Context, claim *v1.PersistentV
 		return fmt.Errorf("%w; volume %s exists, and saving its PersistentVolume is tried again", err, pv.Name)
 	}
 	pv = pv.DeepCopy()
-	if gone {
+	if op, _ := ctrl.ops.get(claim.UID); gone && !op.perhapsSaved {
 		// Nobody has used the volume: there is nothing to retain.
 		pv.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimDelete
 	}
@@ -41,6 +41,9 @@ func (ctrl *ProvisionController) save(ctx context.Context, claim *v1.PersistentV
 	case gone && rejected(err):
 		return ctrl.rejectedAtLast(ctx, claim, pv, err)
 	default:
+		if !rejected(err) {
+			ctrl.ops.perhapsSaved(claim.UID)
+		}
 		err = fmt.Errorf("saving PersistentVolume %s: %w; the volume exists, and saving it is tried again", pv.Name, allow(err, "create of persistentvolumes, or what the policy forbids"))
 		ctrl.recorder.Eventf(claim, v1.EventTypeWarning, ReasonProvisioningFailed, "Error creating provisioned PV object for claim %s/%s: %v", claim.Namespace, claim.Name, err)
 		return err
@@ -108,6 +111,8 @@ func (ctrl *ProvisionController) rejectedAtLast(ctx context.Context, claim *v1.P
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w; volume %s is not deleted: %w", why, pv.Name, err)
+	case there == nil && pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete:
+		return fmt.Errorf("saving PersistentVolume %s: %w; its volume may have been used and is to be retained: saving it is tried again", pv.Name, why)
 	case there == nil:
 		return ctrl.discard(ctx, claim, pv, why)
 	default:

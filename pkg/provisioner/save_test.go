@@ -100,26 +100,37 @@ func TestUnsavedIsNotSettled(t *testing.T) {
 	})
 }
 
-// TestClaimGoesWhileUnsaved: the volume is saved to be deleted, or deleted at
-// once where the server will not have its PersistentVolume.
+// TestClaimGoesWhileUnsaved: the volume is deleted at once where the server will
+// not have its PersistentVolume. Where an answer was lost, that may have been
+// saved, the claim bound and used, and both deleted since: what is to be retained
+// is retained.
 func TestClaimGoesWhileUnsaved(t *testing.T) {
+	rejected := apierrors.NewForbidden(v1.Resource("persistentvolumes"), savedName, errFake)
 	for name, c := range map[string]struct {
-		err         error
-		saved, gone bool
+		// err is the answer at first, later after a second.
+		err, later error
+		saved      v1.PersistentVolumeReclaimPolicy
+		deleted    int
+		stays      bool
 	}{
-		"saved later":           {err: errFake, saved: true},
-		"rejected as invalid":   {err: apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), savedName, nil), gone: true},
-		"rejected as too large": {err: apierrors.NewRequestEntityTooLargeError("limit is 3145728"), gone: true},
-		"rejected by a hook":    {err: apierrors.NewForbidden(v1.Resource("persistentvolumes"), savedName, errFake), gone: true},
+		"rejected as invalid":      {err: apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("PersistentVolume").GroupKind(), savedName, nil), deleted: 1},
+		"rejected as too large":    {err: apierrors.NewRequestEntityTooLargeError("limit is 3145728"), deleted: 1},
+		"rejected by a hook":       {err: rejected, deleted: 1},
+		"answer lost, then saved":  {err: errFake, saved: retain},
+		"answer lost, then denied": {err: errFake, later: rejected, stays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				w := newWorld(t, setup{objects: []runtime.Object{
-					storageClass("class-1", ourName, withPolicy(v1.PersistentVolumeReclaimRetain)), claim("claim-1", "uid-1-1", "class-1", ourName),
+					storageClass("class-1", ourName, withPolicy(retain)), claim("claim-1", "uid-1-1", "class-1", ourName),
 				}, before: func(f *fake.Clientset) {
 					f.PrependReactor("create", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
-						return !c.saved || time.Since(began) < time.Second, nil, c.err
+						err := c.err
+						if time.Since(began) >= time.Second {
+							err = c.later
+						}
+						return err != nil, nil, err
 					})
 				}})
 				w.rest(2)
@@ -129,15 +140,19 @@ func TestClaimGoesWhileUnsaved(t *testing.T) {
 				w.api.dropClaim("claim-1")
 				w.rest(20)
 				made, removed := w.maker.calls()
-				if made != 1 || (removed == 1) != c.gone || len(w.maker.settledOf()) != 1 {
+				if made != 1 || removed != c.deleted || (len(w.maker.settledOf()) == 0) != c.stays {
 					t.Errorf("%d made, %d deleted, settled %v", made, removed, w.maker.settledOf())
 				}
-				if c.saved {
-					if pv := w.pvs()[savedName]; pv == nil || pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete {
-						t.Errorf("PersistentVolume = %+v", pv)
-					}
+				var policy v1.PersistentVolumeReclaimPolicy
+				if v := w.pvs()[savedName]; v != nil {
+					policy = v.Spec.PersistentVolumeReclaimPolicy
 				}
-				nothingRemembered(t, w)
+				if policy != c.saved {
+					t.Errorf("saved with policy %q, want %q", policy, c.saved)
+				}
+				if !c.stays {
+					nothingRemembered(t, w)
+				}
 			})
 		})
 	}

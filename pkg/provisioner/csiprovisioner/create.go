@@ -95,7 +95,7 @@ func (p *Provisioner) createFailed(in *intent, a attempt, err error) provisioner
 // found. Whoever is not let in has not been looked for.
 func provesNothingMade(err error) bool {
 	switch status.Code(err) {
-	case codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.Unimplemented, codes.AlreadyExists:
+	case codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.Unimplemented, codes.AlreadyExists, codes.NotFound:
 		return false
 	default:
 		return true

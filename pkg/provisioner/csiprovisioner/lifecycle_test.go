@@ -56,31 +56,40 @@ func (c *cluster) script(fail ...codes.Code) {
 }
 
 // TestClaimThatGoesWhileItsVolumeIsMade: the volume is found, saved and so deleted,
-// by this process or the next.
+// by this process or the next. The next one cannot know that nobody has used what is
+// to be retained.
 func TestClaimThatGoesWhileItsVolumeIsMade(t *testing.T) {
-	for name, restart := range map[string]bool{"same process": false, "next process": true} {
+	for name, x := range map[string]struct {
+		restart bool
+		// policy of the class, saved of the PersistentVolume.
+		policy, saved v1.PersistentVolumeReclaimPolicy
+	}{
+		"same process":                 {false, v1.PersistentVolumeReclaimRetain, v1.PersistentVolumeReclaimDelete},
+		"next process":                 {true, v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimDelete},
+		"next process, to be retained": {true, v1.PersistentVolumeReclaimRetain, v1.PersistentVolumeReclaimRetain},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster(t, Capabilities{CreateDelete: true}, nil, claim(), secretOf("sys", "s", canary))
 				c.script(codes.DeadlineExceeded, codes.Aborted, codes.Unavailable)
-				if _, err := c.client.StorageV1().StorageClasses().Create(t.Context(), class(named("s", "sys"), func(c *storagev1.StorageClass) { c.ReclaimPolicy = ptr(v1.PersistentVolumeReclaimRetain) }), metav1.CreateOptions{}); err != nil {
+				if _, err := c.client.StorageV1().StorageClasses().Create(t.Context(), class(named("s", "sys"), func(c *storagev1.StorageClass) { c.ReclaimPolicy = &x.policy }), metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				c.rest(100 * time.Millisecond)
 				c.wantJournal("uid-1")
-				if restart {
+				if x.restart {
 					c.stop()
 				}
 				c.deleteClaim()
 				if err := c.client.StorageV1().StorageClasses().Delete(t.Context(), "fast", metav1.DeleteOptions{}); err != nil {
 					t.Fatal(err)
 				}
-				if restart {
+				if x.restart {
 					c.start()
 				}
 				c.rest(time.Minute)
 				pv := c.pv()
-				if pv == nil || pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete || pv.Spec.ClaimRef.UID != "uid-1" || pv.Annotations[annotationDeletionSecretName] != "s" {
+				if pv == nil || pv.Spec.PersistentVolumeReclaimPolicy != x.saved || pv.Spec.ClaimRef.UID != "uid-1" || pv.Annotations[annotationDeletionSecretName] != "s" {
 					t.Fatalf("PersistentVolume %+v", pv)
 				}
 				c.wantJournal()
@@ -94,7 +103,14 @@ func TestClaimThatGoesWhileItsVolumeIsMade(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.rest(time.Minute)
-				if left := c.driver.left(); len(left) > 0 || c.driver.deleted[0].Secrets["password"] != canary {
+				left := c.driver.left()
+				if x.saved == v1.PersistentVolumeReclaimRetain {
+					if len(left) != 1 {
+						t.Errorf("left %v, want what is to be retained", left)
+					}
+					return
+				}
+				if len(left) > 0 || c.driver.deleted[0].Secrets["password"] != canary {
 					t.Errorf("left %v, deleted by %v", left, c.driver.deleted)
 				}
 			})

@@ -189,7 +189,7 @@ func TestOutcomesOfCreate(t *testing.T) {
 	type want struct{ first, later provisioner.ProvisioningState }
 	wants := map[codes.Code]want{
 		codes.Canceled: {background, background}, codes.Unknown: {background, background}, codes.InvalidArgument: {finished, finished},
-		codes.DeadlineExceeded: {background, background}, codes.NotFound: {finished, finished}, codes.AlreadyExists: {finished, background},
+		codes.DeadlineExceeded: {background, background}, codes.NotFound: {finished, background}, codes.AlreadyExists: {finished, background},
 		codes.PermissionDenied: {finished, background}, codes.ResourceExhausted: {finished, finished}, codes.FailedPrecondition: {finished, background},
 		codes.Aborted: {background, background}, codes.OutOfRange: {finished, finished}, codes.Unimplemented: {finished, background},
 		codes.Internal: {background, background}, codes.Unavailable: {background, background}, codes.DataLoss: {background, background},
