@@ -261,7 +261,7 @@ func (ctrl *ProvisionController) resume(ctx context.Context) {
 		err = fmt.Errorf("reading which volumes were begun: %w; nothing is provisioned before that", err)
 		pause := min(ctrl.pause()(failures), defaultRetry)
 		klog.FromContext(ctx).Error(err, "Failed, trying again", "failures", failures, "after", pause)
-		ctrl.tellWaiting(err.Error())
+		ctrl.tellWaiting(ctx, err.Error())
 		select {
 		case <-ctx.Done():
 		case <-ctrl.clock.After(pause):
@@ -274,11 +274,12 @@ func (ctrl *ProvisionController) resume(ctx context.Context) {
 	}
 }
 
-// tellWaiting tells the claims that wait for us why they do, once each.
-func (ctrl *ProvisionController) tellWaiting(why string) {
+// tellWaiting tells the claims that wait for us why they do, once each. Those that
+// others provision, or may, hear nothing: one event for each process is too many.
+func (ctrl *ProvisionController) tellWaiting(ctx context.Context, why string) {
 	for _, obj := range ctrl.claimInformer.GetStore().List() {
 		claim, ok := obj.(*v1.PersistentVolumeClaim)
-		if ok && ctrl.rules.addressed(claim) && claim.DeletionTimestamp == nil && ctrl.told.news(claim.UID, why) {
+		if ok && ctrl.rules.addressed(claim) && claim.DeletionTimestamp == nil && ctrl.owns(ctx, claim) && ctrl.told.news(claim.UID, why) {
 			ctrl.recorder.Event(claim, v1.EventTypeWarning, ReasonProvisioningFailed, why)
 		}
 	}
