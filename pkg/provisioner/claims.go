@@ -168,6 +168,18 @@ func (ctrl *ProvisionController) mine(ctx context.Context, claim *v1.PersistentV
 	}
 }
 
+// owns is mine without taking the claim from others.
+func (ctrl *ProvisionController) owns(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
+	switch q := ctrl.provisioner.(type) {
+	case Sharer:
+		return q.Owns(claim)
+	case Qualifier:
+		return q.ShouldProvision(ctx, claim)
+	default:
+		return true
+	}
+}
+
 // class reads the class of a claim.
 func (ctrl *ProvisionController) class(claim *v1.PersistentVolumeClaim) (*storagev1.StorageClass, error) {
 	return ctrl.classes.Get(className(claim))

@@ -261,7 +261,7 @@ func (ctrl *ProvisionController) resume(ctx context.Context) {
 		err = fmt.Errorf("reading which volumes were begun: %w; nothing is provisioned or deleted before that", err)
 		pause := min(ctrl.pause()(failures), defaultRetry)
 		klog.FromContext(ctx).Error(err, "Failed, trying again", "failures", failures, "after", pause)
-		ctrl.tellWaiting(err.Error())
+		ctrl.tellWaiting(ctx, err.Error())
 		select {
 		case <-ctx.Done():
 		case <-ctrl.clock.After(pause):
@@ -275,17 +275,18 @@ func (ctrl *ProvisionController) resume(ctx context.Context) {
 }
 
 // tellWaiting tells the claims and the PersistentVolumes that wait for us why they
-// do, once each.
-func (ctrl *ProvisionController) tellWaiting(why string) {
+// do, once each. Those that others work on, or may, hear nothing: one event for
+// each process is too many.
+func (ctrl *ProvisionController) tellWaiting(ctx context.Context, why string) {
 	for _, obj := range ctrl.claimInformer.GetStore().List() {
 		claim, ok := obj.(*v1.PersistentVolumeClaim)
-		if ok && ctrl.rules.addressed(claim) && claim.DeletionTimestamp == nil && ctrl.told.news(claim.UID, why) {
+		if ok && ctrl.rules.addressed(claim) && claim.DeletionTimestamp == nil && ctrl.owns(ctx, claim) && ctrl.told.news(claim.UID, why) {
 			ctrl.recorder.Event(claim, v1.EventTypeWarning, ReasonProvisioningFailed, why)
 		}
 	}
 	for _, obj := range ctrl.volumeInformer.GetStore().List() {
 		pv, ok := obj.(*v1.PersistentVolume)
-		if ok && ctrl.rules.shouldDelete(pv) && ctrl.told.news(pv.UID, why) {
+		if ok && ctrl.rules.shouldDelete(pv) && ctrl.deletes(ctx, pv) && ctrl.told.news(pv.UID, why) {
 			ctrl.recorder.Event(pv, v1.EventTypeWarning, ReasonVolumeFailedDelete, why)
 		}
 	}

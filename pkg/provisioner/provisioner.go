@@ -50,6 +50,9 @@ type Sharer interface {
 	// is positive, after that time at the latest. It may be asked earlier. An error
 	// is logged, not told to the claim, and asked about again after a pause.
 	Share(ctx context.Context, claim *v1.PersistentVolumeClaim) (mine bool, again time.Duration, err error)
+	// Owns reports whether the claim is this process's already, as far as the claim
+	// itself tells. It calls nothing and writes nothing.
+	Owns(claim *v1.PersistentVolumeClaim) bool
 }
 
 // DeletionGuard can leave PersistentVolumes to others. What it leaves is not

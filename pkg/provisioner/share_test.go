@@ -35,6 +35,11 @@ func (s *sharing) ShouldDelete(_ context.Context, pv *v1.PersistentVolume) bool 
 	return s.guard == nil || s.guard(pv)
 }
 
+// Owns goes by the selected node alone.
+func (s *sharing) Owns(claim *v1.PersistentVolumeClaim) bool {
+	return claim.Annotations[AnnotationSelectedNode] == "me"
+}
+
 // ShouldProvision must not be asked.
 func (s *sharing) ShouldProvision(context.Context, *v1.PersistentVolumeClaim) bool { panic("asked") }
 
@@ -149,4 +154,41 @@ func TestVolumesOfOthersAreNotTouched(t *testing.T) {
 			t.Errorf("%d events", len(events.Events))
 		}
 	})
+}
+
+// unopened is one whose records cannot be read.
+type unopened struct{ *sharing }
+
+func (unopened) Begun(context.Context, func(*v1.PersistentVolumeClaim)) ([]*v1.PersistentVolumeClaim, error) {
+	return nil, errors.New("the journal cannot be read")
+}
+
+// TestOnlyOurClaimsAreToldWhyTheyWait: a hundred nodes must not tell each claim of
+// the cluster that their journals cannot be read, nor take it to find out.
+func TestOnlyOurClaimsAreToldWhyTheyWait(t *testing.T) {
+	on := func(node string) func(*v1.PersistentVolumeClaim) { return annotated(AnnotationSelectedNode, node) }
+	for name, wrap := range map[string]func(*maker) Provisioner{
+		"shared": func(m *maker) Provisioner {
+			return unopened{&sharing{maker: m, asked: map[string][]time.Duration{}, share: func(*v1.PersistentVolumeClaim) (bool, time.Duration, error) {
+				panic("asked")
+			}}}
+		},
+		"qualified": func(m *maker) Provisioner {
+			m.unwanted = func(c *v1.PersistentVolumeClaim) bool { return c.Annotations[AnnotationSelectedNode] != "me" }
+			return &unread{maker: m, times: 1 << 30}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, setup{wrap: wrap, noResync: true, objects: []runtime.Object{
+					storageClass("class-1", ourName), claim("mine", "uid-m", "class-1", ourName, on("me")),
+					claim("theirs", "uid-t", "class-1", ourName, on("them")), claim("open", "uid-o", "class-1", ourName),
+				}})
+				w.rest(100)
+				if events := w.told(); len(events) != 1 {
+					t.Errorf("events %q, want one, for our claim", events)
+				}
+			})
+		})
+	}
 }

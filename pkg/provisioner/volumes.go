@@ -21,7 +21,7 @@ func (ctrl *ProvisionController) syncVolume(ctx context.Context, name string) er
 		return err
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("persistentVolume", name))
-	if guard, ok := ctrl.provisioner.(DeletionGuard); ok && !guard.ShouldDelete(ctx, pv) {
+	if !ctrl.deletes(ctx, pv) {
 		return nil
 	}
 	if ctrl.rules.shouldDelete(pv) {
@@ -34,6 +34,12 @@ func (ctrl *ProvisionController) syncVolume(ctx context.Context, name string) er
 		return ctrl.takeFinalizer(ctx, pv)
 	}
 	return nil
+}
+
+// deletes reports whether a PersistentVolume is not left to others.
+func (ctrl *ProvisionController) deletes(ctx context.Context, pv *v1.PersistentVolume) bool {
+	guard, ok := ctrl.provisioner.(DeletionGuard)
+	return !ok || guard.ShouldDelete(ctx, pv)
 }
 
 // onVolume takes in a PersistentVolume that was added or has changed.

@@ -8,6 +8,8 @@ import (
 
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/capacity"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/csiprovisioner"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/journal"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/source"
 	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/topology"
 )
 
@@ -24,6 +26,10 @@ type locality struct {
 	// share and mine are nil where all claims and volumes are ours.
 	share func(ctx context.Context, claim *v1.PersistentVolumeClaim) (mine bool, again time.Duration, err error)
 	mine  func(pv *v1.PersistentVolume) bool
+	// owns tells which claims are ours already, and elsewhere where another process
+	// needs a data source; nil likewise.
+	owns      func(claim *v1.PersistentVolumeClaim) bool
+	elsewhere func(ctx context.Context, ref source.Ref) (where string, err error)
 }
 
 // newLocality chooses by --node-deployment. parts need not be complete yet.
@@ -39,8 +45,26 @@ func newLocality(d deps, parts *csiParts) (*locality, error) {
 	return &locality{
 		journal: nodeJournalName(d.driver.Name(), d.node.name), requirements: here,
 		segments: topology.Fixed{here.Segment()}, managedBy: capacity.ManagedBy(d.node.name),
-		share: sharer.Share, mine: func(pv *v1.PersistentVolume) bool { return here.Has(pv.Spec.NodeAffinity) },
+		share: sharer.Share, owns: sharer.Owns, elsewhere: otherJournals(d), mine: func(pv *v1.PersistentVolume) bool { return here.Has(pv.Spec.NodeAffinity) },
 	}, nil
+}
+
+// otherJournals looks for a data source in the journals of all other nodes, and of
+// the process for the whole cluster that there may have been before.
+func otherJournals(d deps) func(context.Context, source.Ref) (string, error) {
+	reader := journal.Reader{
+		Client: d.clients.Work, Namespace: d.namespace, Timeout: d.opts.provisionerTimeout(),
+		Name: journalName(d.driver.Name()), Except: nodeJournalName(d.driver.Name(), d.node.name),
+	}
+	return func(ctx context.Context, ref source.Ref) (where string, err error) {
+		err = reader.Each(ctx, func(configMap, record string) bool {
+			if csiprovisioner.RecordNeeds(record, ref) {
+				where = "ConfigMap " + d.namespace + "/" + configMap
+			}
+			return where == ""
+		})
+		return where, err
+	}
 }
 
 // newCentral is for the whole cluster, which it watches.

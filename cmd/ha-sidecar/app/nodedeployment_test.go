@@ -9,9 +9,15 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/ha-sidecar/ha-sidecar/internal/kube"
 	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient"
 	"github.com/ha-sidecar/ha-sidecar/pkg/csiclient/csiclienttest"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/journal"
+	"github.com/ha-sidecar/ha-sidecar/pkg/provisioner/source"
 )
 
 // TestControllersOfOneNode: the provisioner alone, and naming another is a mistake.
@@ -92,6 +98,45 @@ func TestJournalsOfNodes(t *testing.T) {
 	}
 	if got := nodeJournalName("ebs.csi.aws.com", "ip-10-0-0-1.ec2.internal"); got != "ha-sidecar-journal-ebs-csi-aws-com.ip-10-0-0-1.ec2.internal" {
 		t.Error(got)
+	}
+}
+
+// TestSourcesInTheJournalsOfOtherNodes are found, and those of our own and of other
+// drivers are none of them.
+func TestSourcesInTheJournalsOfOtherNodes(t *testing.T) {
+	driver := csiclienttest.New(t)
+	driver.Start()
+	client, err := csiclient.New(csiclient.Config{Address: driver.Path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	if err := client.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ref := source.Ref{Kind: source.Claim, Namespace: "default", Name: "src", UID: "1"}
+	for name, want := range map[string]bool{
+		nodeJournalName(client.Name(), "node-1"): false, nodeJournalName(client.Name(), "node-2"): true,
+		nodeJournalName(client.Name(), strings.Repeat("n.", 120)+"n"): true, journalName(client.Name()): true,
+		nodeJournalName("other.example.com", "node-2"): false, nodeJournalName(client.Name()+"x", "node-2"): false, "unrelated": false,
+	} {
+		page := &v1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "csi", Name: name + "-0", Labels: map[string]string{journal.LabelJournal: "x"}},
+			Data:       map[string]string{"uid": `{"source":{"kind":"PersistentVolumeClaim","namespace":"default","name":"src","uid":"1"}}`},
+		}
+		d := deps{
+			opts: parse(t, "--node-deployment"), driver: client, namespace: "csi", node: &node{name: "node-1"},
+			clients: &kube.Clients{Work: fake.NewClientset(page)},
+		}
+		where, err := otherJournals(d)(t.Context(), ref)
+		if err != nil || (where != "") != want || want && where != "ConfigMap csi/"+page.Name {
+			t.Errorf("%s: found %q, %v", page.Name, where, err)
+		}
+		ref := ref
+		ref.Name = "another"
+		if where, err := otherJournals(d)(t.Context(), ref); err != nil || where != "" {
+			t.Errorf("%s, for another source: found %q, %v", page.Name, where, err)
+		}
 	}
 }
 

@@ -120,7 +120,7 @@ func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
 	protection, err := source.NewProtection(source.ProtectionConfig{
 		DriverName: d.driver.Name(), Dynamic: d.clients.Dynamic, Timeout: timeout,
 		Claims: d.shared.Core().V1().PersistentVolumeClaims(), Volumes: d.shared.Core().V1().PersistentVolumes(),
-		InUse:    func(ref source.Ref) bool { return parts.Needs(ref) },
+		InUse: func(ref source.Ref) bool { return parts.Needs(ref) }, Elsewhere: local.elsewhere, Near: local.owns,
 		IsLeader: d.leader.IsLeader, Threads: o.CloningProtectionThreads, SweepInterval: o.SnapshotOrphanSweepInterval,
 		RetryIntervalStart: pick(o.RetryIntervalStart, d.opts.RetryIntervalStart), RetryIntervalMax: pick(o.RetryIntervalMax, d.opts.RetryIntervalMax),
 	})
@@ -141,7 +141,7 @@ func newCSIProvisioner(ctx context.Context, d deps) (*csiParts, error) {
 		Journal: parts.journal, Topology: local.requirements, Sources: sources, Protection: protection,
 		Registry: d.registry, Timeout: timeout, DefaultFSType: pick(o.DefaultFSType, d.opts.Attacher.DefaultFSType),
 		ExtraCreateMetadata: o.ExtraCreateMetadata, PublishReadOnly: o.ControllerPublishReadOnly,
-		Identity: identity(d), Share: local.share, Mine: local.mine,
+		Identity: identity(d), Share: local.share, Owns: local.owns, Mine: local.mine,
 	})
 	return parts, err
 }

@@ -137,25 +137,33 @@ func (p *Provisioner) Begun(ctx context.Context, later func(*v1.PersistentVolume
 // Needs reports whether a volume that was begun is a copy of the source. Before
 // the journal is read every source may be needed.
 func (p *Provisioner) Needs(ref source.Ref) bool {
-	same := func(s *source.Ref) bool {
-		return s != nil && s.Kind == ref.Kind && s.Namespace == ref.Namespace && s.Name == ref.Name
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.opened {
 		return true
 	}
 	for _, in := range p.intents {
-		if same(in.Source) {
+		if isSource(in.Source, ref) {
 			return true
 		}
 	}
 	for _, u := range p.unreadable {
-		if u.any || same(u.source) {
+		if u.needs(ref) {
 			return true
 		}
 	}
 	return false
+}
+
+// RecordNeeds reports whether a record of the journal, of whatever process and
+// version, is of a volume that may be a copy of the source.
+func RecordNeeds(record string, ref source.Ref) bool { return unreadOf(record).needs(ref) }
+
+func (u unread) needs(ref source.Ref) bool { return u.any || isSource(u.source, ref) }
+
+// isSource leaves the UID out: a claim may name what was made anew.
+func isSource(s *source.Ref, ref source.Ref) bool {
+	return s != nil && s.Kind == ref.Kind && s.Namespace == ref.Namespace && s.Name == ref.Name
 }
 
 // Found takes up records that an earlier leader wrote late. It is what the journal

@@ -316,3 +316,32 @@ func TestNameThatAVolumeWasBegunWith(t *testing.T) {
 		t.Errorf("%q after it is settled", got)
 	}
 }
+
+// TestRecordNeeds: a record of any process tells of its source, and one that says
+// nothing that can be read may be of any.
+func TestRecordNeeds(t *testing.T) {
+	w := newWorld(t, nil)
+	w.sources.answer = copyOf("snap")
+	w.made(options(claim(), class(nil)))
+	ref := copyOf("snap").Ref
+	anew, other, kind := ref, ref, ref
+	anew.UID, other.Name, kind.Kind = "another", "other", source.Claim
+	for _, c := range []struct {
+		record string
+		ref    source.Ref
+		want   bool
+	}{
+		{w.journal.records["uid-1"], ref, true},
+		{w.journal.records["uid-1"], anew, true},
+		{w.journal.records["uid-1"], other, false},
+		{w.journal.records["uid-1"], kind, false},
+		{recordOf(t, "1Gi"), ref, false},
+		{`{"newer":true,"source":{"kind":"VolumeSnapshot","namespace":"ns","name":"snap","more":1}}`, ref, true},
+		{`{"newer":true}`, ref, false},
+		{"garbage", ref, true},
+	} {
+		if got := RecordNeeds(c.record, c.ref); got != c.want {
+			t.Errorf("%s needs %v: %v", c.record, c.ref, got)
+		}
+	}
+}

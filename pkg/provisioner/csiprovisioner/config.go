@@ -110,6 +110,9 @@ type Config struct {
 	// Share tells whether a claim is to be provisioned by this process, see
 	// provisioner.Sharer. Nil: all are.
 	Share func(ctx context.Context, claim *v1.PersistentVolumeClaim) (mine bool, again time.Duration, err error)
+	// Owns tells, calling and writing nothing, whether a claim is this process's
+	// already. Nil: all are.
+	Owns func(claim *v1.PersistentVolumeClaim) bool
 	// Mine tells whether a volume is to be deleted by this process. Nil: all are.
 	Mine func(pv *v1.PersistentVolume) bool
 }
@@ -123,6 +126,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.Share == nil {
 		cfg.Share = func(context.Context, *v1.PersistentVolumeClaim) (bool, time.Duration, error) { return true, 0, nil }
+	}
+	if cfg.Owns == nil {
+		cfg.Owns = func(*v1.PersistentVolumeClaim) bool { return true }
 	}
 	if cfg.Mine == nil {
 		cfg.Mine = func(*v1.PersistentVolume) bool { return true }

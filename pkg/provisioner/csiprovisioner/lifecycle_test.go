@@ -339,3 +339,58 @@ func TestPanicWhileAVolumeIsMade(t *testing.T) {
 		})
 	}
 }
+
+// TestInternalForAMistakeInTheClass (ADR 13): the request that was written down is
+// repeated, whatever becomes of the class and the claim, at growing pauses, until
+// the driver says something definite. A new claim takes the new class.
+func TestInternalForAMistakeInTheClass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, Capabilities{CreateDelete: true}, nil, claim())
+		answer := codes.Internal
+		var at []time.Time
+		c.driver.mu.Lock()
+		c.driver.create = func(req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
+			if req.Parameters["type"] != "tpae" {
+				return c.driver.make(req), nil
+			}
+			at = append(at, time.Now())
+			return nil, answered(answer)
+		}
+		c.driver.mu.Unlock()
+		classes := c.client.StorageV1().StorageClasses()
+		if _, err := classes.Create(t.Context(), class(map[string]string{"type": "tpae"}), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.rest(time.Second)
+		if err := classes.Delete(t.Context(), "fast", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := classes.Create(t.Context(), class(map[string]string{"type": "tape"}, func(c *storagev1.StorageClass) { c.UID = "anew" }), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		second := claim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "uid-2" })
+		if _, err := c.client.CoreV1().PersistentVolumeClaims("ns").Create(t.Context(), second, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.rest(time.Minute)
+		if pv := c.pv(); pv == nil || pv.Spec.ClaimRef.UID != "uid-2" {
+			t.Errorf("PersistentVolume %+v, want that of the second claim", pv)
+		}
+		c.deleteClaim()
+		c.rest(time.Hour)
+		c.wantJournal("uid-1")
+		if last := at[len(at)-1].Sub(at[len(at)-2]); len(at) < 15 || len(at) > 25 || last < retryMax || last > retryMax*5/4 {
+			t.Errorf("asked at %v", at)
+		}
+		c.driver.mu.Lock()
+		answer = codes.InvalidArgument
+		c.driver.mu.Unlock()
+		c.rest(2 * retryMax)
+		c.wantJournal()
+		calls := len(at)
+		c.rest(time.Hour)
+		if len(at) != calls {
+			t.Errorf("%d calls after a definite answer", len(at)-calls)
+		}
+	})
+}

@@ -334,9 +334,11 @@ func TestClaimsOfTheInTreePluginWaitUntilTheyHaveMoved(t *testing.T) {
 		w.p.cfg.Share = func(context.Context, *v1.PersistentVolumeClaim) (bool, time.Duration, error) {
 			return c.qualified, 0, nil
 		}
-		got, _, err := w.p.Share(t.Context(), claim(func(pvc *v1.PersistentVolumeClaim) { pvc.Annotations = c.annotations }))
-		if got != c.want || err != nil {
-			t.Errorf("%s: %v, %v", name, got, err)
+		w.p.cfg.Owns = func(*v1.PersistentVolumeClaim) bool { return c.qualified }
+		annotated := claim(func(pvc *v1.PersistentVolumeClaim) { pvc.Annotations = c.annotations })
+		got, _, err := w.p.Share(t.Context(), annotated)
+		if owned := w.p.Owns(annotated); got != c.want || owned != c.want || err != nil {
+			t.Errorf("%s: %v, owned %v, %v", name, got, owned, err)
 		}
 	}
 }

@@ -52,13 +52,23 @@ func (p *Provisioner) AdditionalNames() []string { return p.migration.names() }
 // what it cannot make.
 func (p *Provisioner) SupportsBlock(context.Context) bool { return true }
 
-// Share implements provisioner.Sharer. A claim of the in-tree plugin is the driver's
-// only once Kubernetes says that it has moved.
+// Share implements provisioner.Sharer.
 func (p *Provisioner) Share(ctx context.Context, claim *v1.PersistentVolumeClaim) (mine bool, again time.Duration, err error) {
-	if provisioner.StorageProvisioner(claim) != p.cfg.DriverName && claim.Annotations[provisioner.AnnotationMigratedTo] != p.cfg.DriverName {
+	if !p.ofDriver(claim) {
 		return false, 0, nil
 	}
 	return p.cfg.Share(ctx, claim)
+}
+
+// Owns implements provisioner.Sharer.
+func (p *Provisioner) Owns(claim *v1.PersistentVolumeClaim) bool {
+	return p.ofDriver(claim) && p.cfg.Owns(claim)
+}
+
+// ofDriver reports whether a claim is for the driver. One of the in-tree plugin is
+// only once Kubernetes says that it has moved.
+func (p *Provisioner) ofDriver(claim *v1.PersistentVolumeClaim) bool {
+	return provisioner.StorageProvisioner(claim) == p.cfg.DriverName || claim.Annotations[provisioner.AnnotationMigratedTo] == p.cfg.DriverName
 }
 
 // ShouldDelete implements provisioner.DeletionGuard.

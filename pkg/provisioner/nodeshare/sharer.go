@@ -68,6 +68,11 @@ func (s *Sharer) Share(ctx context.Context, claim *v1.PersistentVolumeClaim) (mi
 	}
 }
 
+// Owns implements provisioner.Sharer.
+func (s *Sharer) Owns(claim *v1.PersistentVolumeClaim) bool {
+	return provisioner.SelectedNode(claim) == s.cfg.Node
+}
+
 // class reads the class of a claim; nil if there is none.
 func (s *Sharer) class(claim *v1.PersistentVolumeClaim) (*storagev1.StorageClass, error) {
 	name := provisioner.ClassName(claim)

@@ -145,6 +145,24 @@ func TestAClaimIsTaken(t *testing.T) {
 	}
 }
 
+// TestWhoseAClaimIs is told without a call, a write or a wait.
+func TestWhoseAClaimIs(t *testing.T) {
+	s := newStage(t, newClaim("c", "fast"), newClass("fast"), func(cfg *Config) {
+		cfg.HasRoom = func(context.Context, *v1.PersistentVolumeClaim, *storagev1.StorageClass) (bool, error) {
+			t.Error("the driver was asked")
+			return true, nil
+		}
+	})
+	for node, want := range map[string]bool{"n1": true, "n2": false, "": false} {
+		if got := s.sharer.Owns(newClaim("c", "fast", selectedBy(node))); got != want {
+			t.Errorf("selected node %q: ours %v", node, got)
+		}
+	}
+	if s.sharer.Owns(s.claim) || s.api.writes > 0 || len(s.sharer.races.byClaim) > 0 {
+		t.Errorf("a claim that may become ours: %d writes, %d races", s.api.writes, len(s.sharer.races.byClaim))
+	}
+}
+
 // TestAClaimWithTheClassInAnAnnotation alone, as of before Kubernetes 1.6, is
 // shared like any other (T22).
 func TestAClaimWithTheClassInAnAnnotation(t *testing.T) {

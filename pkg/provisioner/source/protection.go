@@ -1,13 +1,16 @@
 package source
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -47,6 +50,14 @@ type ProtectionConfig struct {
 	// InUse reports whether an intent, of this or a former leader, needs the
 	// source. It must say yes for as long as that is not known.
 	InUse func(Ref) bool
+	// Elsewhere is where an intent of another process needs the source, for people;
+	// empty: nowhere. It is asked last before a finalizer comes off, after InUse,
+	// and its error keeps the finalizer on. Nil: all intents are in InUse.
+	Elsewhere func(context.Context, Ref) (where string, err error)
+	// Near reports whether this process is the first to look after what a claim
+	// says of its sources, or of itself as one. The others look later, when there
+	// is mostly nothing left to do. Nil: it is for all claims.
+	Near func(*v1.PersistentVolumeClaim) bool
 	// IsLeader is asked before each write. Nil: always the leader.
 	IsLeader func() bool
 	// Threads take finalizers off (--cloning-protection-threads).
@@ -78,6 +89,12 @@ func (cfg ProtectionConfig) withDefaults() (ProtectionConfig, error) {
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Elsewhere == nil {
+		cfg.Elsewhere = func(context.Context, Ref) (string, error) { return "", nil }
+	}
+	if cfg.Near == nil {
+		cfg.Near = func(*v1.PersistentVolumeClaim) bool { return true }
 	}
 	if cfg.IsLeader == nil {
 		cfg.IsLeader = func() bool { return true }
@@ -151,6 +168,19 @@ func NewProtection(cfg ProtectionConfig) (*Protection, error) {
 func (p *Protection) Release(ref Ref, user types.UID) {
 	p.holds.drop(ref.key(), user)
 	p.enqueue(ref.key())
+}
+
+// heard has a source looked at of which an event of a claim tells.
+func (p *Protection) heard(claim *v1.PersistentVolumeClaim, k key) {
+	if p.cfg.Near(claim) {
+		p.enqueue(k)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.queue != nil {
+		p.queue.AddAfter(k, wait.Jitter(recheckInterval, 1))
+	}
 }
 
 // enqueue has a source looked at.

@@ -51,7 +51,7 @@ func (p *Protection) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			if claim, ok := obj.(*v1.PersistentVolumeClaim); ok && leavingSource(claim) {
-				p.enqueue(claimKey(claim))
+				p.heard(claim, claimKey(claim))
 			}
 		},
 		UpdateFunc: func(was, is any) {
@@ -61,12 +61,12 @@ func (p *Protection) handler() cache.ResourceEventHandler {
 				return
 			}
 			if leavingSource(after) {
-				p.enqueue(claimKey(after))
+				p.heard(after, claimKey(after))
 			}
 			still := needs(after)
 			for _, k := range needs(before) {
 				if !slices.Contains(still, k) {
-					p.enqueue(k)
+					p.heard(after, k)
 				}
 			}
 		},
@@ -76,7 +76,7 @@ func (p *Protection) handler() cache.ResourceEventHandler {
 			}
 			if claim, ok := obj.(*v1.PersistentVolumeClaim); ok {
 				for _, k := range needs(claim) {
-					p.enqueue(k)
+					p.heard(claim, k)
 				}
 			}
 		},

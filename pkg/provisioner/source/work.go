@@ -116,11 +116,20 @@ func (p *Protection) look(ctx context.Context, k key) (again time.Duration, err 
 		if !slices.Contains(finalizers, k.finalizer()) || k.kind == Claim && obj.GetDeletionTimestamp() == nil {
 			return false, nil
 		}
-		if p.cfg.InUse(k.ref(obj.GetUID())) {
+		ref := k.ref(obj.GetUID())
+		if p.cfg.InUse(ref) {
 			again = recheckInterval
 			return false, nil
 		}
 		if ours, err := p.ours(ctx, k, obj); err != nil || !ours {
+			return false, err
+		}
+		if needed, err := p.neededElsewhere(ctx, ref); err != nil || needed {
+			again = recheckInterval
+			return false, err
+		}
+		// Asking took a while.
+		if waited, err := p.waitedFor(k); err != nil || waited {
 			return false, err
 		}
 		klog.FromContext(ctx).V(2).Info("Nobody needs a data source any more", "source", k.String(), "finalizer", k.finalizer())
@@ -131,6 +140,21 @@ func (p *Protection) look(ctx context.Context, k key) (again time.Duration, err 
 		return 0, nil
 	}
 	return again, err
+}
+
+// neededElsewhere asks for the intents of other processes. They speak for claims that
+// are gone; for those that are there the informer does, asked before and after.
+// Neither speaks for a claim that another process has heard of, and begins for after
+// we have asked it, while our informer lags.
+func (p *Protection) neededElsewhere(ctx context.Context, ref Ref) (bool, error) {
+	where, err := p.cfg.Elsewhere(ctx, ref)
+	if err != nil {
+		return false, fmt.Errorf("asking who else needs %s: %w", ref, err)
+	}
+	if where != "" {
+		klog.FromContext(ctx).V(2).Info("A data source is kept for a volume that another process makes of it", "source", ref.String(), "where", where)
+	}
+	return where != "", nil
 }
 
 // leaves reports whether a claim is on its way out, by the informer: it tells when
