@@ -160,6 +160,10 @@ func (ctrl *ProvisionController) mine(ctx context.Context, claim *v1.PersistentV
 		if err == nil && !mine && again > 0 {
 			err = &waitError{Reason: "the claim may become ours", For: again}
 		}
+		if apierrors.IsForbidden(err) && ctrl.told.news(claim.UID, err.Error()) {
+			// It lasts until somebody grants it, and nobody else may take the claim.
+			ctrl.recorder.Event(claim, v1.EventTypeWarning, ReasonProvisioningFailed, err.Error())
+		}
 		return mine, err
 	case Qualifier:
 		return q.ShouldProvision(ctx, claim), nil

@@ -3,12 +3,14 @@ package provisioner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
@@ -110,11 +112,20 @@ func TestAClaimOfOthersIsNotAskedAbout(t *testing.T) {
 	})
 }
 
-// TestNotKnowingWhoseAClaimIs backs it off, and tells the claim nothing.
+// TestNotKnowingWhoseAClaimIs backs it off, and tells the claim nothing, unless a
+// permission is missing: that is told once.
 func TestNotKnowingWhoseAClaimIs(t *testing.T) {
+	t.Run("for now", func(t *testing.T) { notKnowing(t, errors.New("not known"), 0) })
+	t.Run("forbidden", func(t *testing.T) {
+		notKnowing(t, fmt.Errorf("taking the claim: %w", apierrors.NewForbidden(v1.Resource("persistentvolumeclaims"), "a", errFake)), 1)
+	})
+}
+
+func notKnowing(t *testing.T, why error, told int) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &sharing{share: func(*v1.PersistentVolumeClaim) (bool, time.Duration, error) {
-			return false, time.Nanosecond, errors.New("not known")
+			return false, time.Nanosecond, why
 		}}
 		_, events := runSharing(t, s, storageClass("class-1", ourName), claim("a", "uid-a", "class-1", ourName))
 		time.Sleep(time.Minute)
@@ -122,8 +133,8 @@ func TestNotKnowingWhoseAClaimIs(t *testing.T) {
 		if n := len(s.asked["a"]); n < 4 || n > 8 {
 			t.Errorf("asked %d times in a minute, want the usual backoff: %v", n, s.asked["a"])
 		}
-		if n, _ := s.calls(); n > 0 || len(events.Events) > 0 {
-			t.Errorf("%d calls, %d events", n, len(events.Events))
+		if n, _ := s.calls(); n > 0 || len(events.Events) != told {
+			t.Errorf("%d calls, %d events, want %d", n, len(events.Events), told)
 		}
 	})
 }

@@ -254,6 +254,9 @@ func (r *rig) start() {
 func (r *rig) restart() {
 	r.stop()
 	r.registry = metrics.NewKubeRegistry()
+	r.mu.Lock()
+	r.reports = nil // of the process that has ended
+	r.mu.Unlock()
 	r.start()
 }
 
