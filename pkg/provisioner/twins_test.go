@@ -246,3 +246,18 @@ func TestTwinOfAnotherNode(t *testing.T) {
 		}
 	})
 }
+
+// TestVolumeThatWentWhileItsPersistentVolumeWasRead: what another deleted between
+// our look and our turn is not deleted again.
+func TestVolumeThatWentWhileItsPersistentVolumeWasRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{noResync: true})
+		w.rest(1)
+		mine := released()
+		w.ctrl.ops.setDeleted(mine.UID, false)
+		done, err := w.ctrl.deleteOnce(t.Context(), mine)
+		if _, removed := w.maker.calls(); !done || err != nil || removed != 0 {
+			t.Errorf("done %v, %v; deleted %d times", done, err, removed)
+		}
+	})
+}
