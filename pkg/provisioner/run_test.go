@@ -298,7 +298,7 @@ func TestSharedInformers(t *testing.T) {
 // each.
 func TestBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 1000
+		const n = 400
 		objects := []runtime.Object{storageClass("class-1", ourName)}
 		for i := range n {
 			objects = append(objects, claim(fmt.Sprintf("claim-%d", i), fmt.Sprintf("uid-%d", i), "class-1", ourName))
@@ -311,7 +311,7 @@ func TestBurst(t *testing.T) {
 			return nfsVolume(o), ProvisioningFinished, nil
 		}}
 		w := newWorld(t, setup{objects: objects, maker: m, noResync: true, options: []Option{WithWorkers(10)}})
-		time.Sleep(11 * time.Second) // ten at once, ten a second each
+		time.Sleep(5 * time.Second) // ten at once, ten a second each
 		synctest.Wait()
 		if made, removed := m.calls(); made != n || removed != 0 || len(w.pvs()) != n || most.Load() != 10 {
 			t.Errorf("%d made, %d deleted, %d saved, %d at once", made, removed, len(w.pvs()), most.Load())

@@ -9,13 +9,13 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// base1161, topolvm/issues/1201, T20 and T21: 500 places and 5 classes with a
+// base1161, topolvm/issues/1201, T20 and T21: hundreds of places and classes with a
 // GetCapacity of 100 ms that fails every other time, polled each second, by a
-// driver that cannot keep up with one call at a time. The queue is never longer than the items are many,
-// one item has one worker at a time (the driver of the test sees to that), and
-// there is one object for an item.
+// driver that cannot keep up with one call at a time. The queue is never longer
+// than the items are many, one item has one worker at a time (the driver of the
+// test sees to that), and there is one object for an item.
 func TestADriverThatCannotKeepUpMakesNoQueueGrow(t *testing.T) {
-	for threads, segments := range map[int]int{1: 500, 8: 150} {
+	for threads, segments := range map[int]int{1: 150, 8: 100} {
 		t.Run(fmt.Sprint(threads, " threads"), func(t *testing.T) {
 			bubble(t, func(r *rig) {
 				const storageClasses = 5

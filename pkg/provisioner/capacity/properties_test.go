@@ -137,7 +137,7 @@ func TestInTheEndThereIsOneObjectForEachItem(t *testing.T) {
 			r.api.setFault(nil)
 			r.driver.set(func(d *fakeDriver) { d.answer = nil })
 			r.places.set(nil, w.zones()...)
-			r.pass(30 * time.Minute)
+			r.pass(20 * time.Minute)
 			want := []string{"zone=a x 1"} // the other's
 			for _, z := range w.zones() {
 				for class, uid := range w.classes {
@@ -155,7 +155,7 @@ func TestInTheEndThereIsOneObjectForEachItem(t *testing.T) {
 			}
 			// And then it is quiet.
 			before := r.api.writes()
-			r.pass(10 * time.Minute)
+			r.pass(5 * time.Minute)
 			if n := r.api.writes() - before; n > 0 {
 				rt.Errorf("%d writes without a cause", n)
 			}
