@@ -55,10 +55,7 @@ func (o *Options) addCapacityFlags(fs *pflag.FlagSet) {
 
 // limit is that of requests about the objects; zero both: none of their own.
 func (c *CapacityOptions) limit() (qps float32, burst int) {
-	if c.QPS == 0 && c.Burst == 0 {
-		return 0, 0
-	}
-	return pick(c.QPS, defaultCapacityQPS), pick(c.Burst, defaultCapacityBurst)
+	return whole(c.QPS, c.Burst, defaultCapacityQPS, defaultCapacityBurst)
 }
 
 func (o *Options) validateCapacity() []error {

@@ -12,6 +12,13 @@ import (
 	"github.com/ha-sidecar/ha-sidecar/pkg/health"
 )
 
+// What the sidecars that are replaced take for the one of the two limits that is
+// not given.
+const (
+	defaultQPS   = 5
+	defaultBurst = 10
+)
+
 // Options are the command line.
 type Options struct {
 	CSIAddress         string
@@ -126,8 +133,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.CSIMaxReceiveBytes, "csi-max-receive-bytes", o.CSIMaxReceiveBytes, "largest reply accepted from the driver, in bytes")
 	fs.DurationVar(&o.CSIConnectTimeout, "csi-connect-timeout", o.CSIConnectTimeout, "how long the driver may take to answer at the start")
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "path of a kubeconfig; empty: that of the environment variable KUBECONFIG, else the Pod's ServiceAccount")
-	fs.Float32Var(&o.KubeAPIQPS, "kube-api-qps", o.KubeAPIQPS, "requests per second to the API server; 0 with --kube-api-burst=0: no limit where the server has priority and fairness, else 50")
-	fs.IntVar(&o.KubeAPIBurst, "kube-api-burst", o.KubeAPIBurst, "burst of --kube-api-qps")
+	fs.Float32Var(&o.KubeAPIQPS, "kube-api-qps", o.KubeAPIQPS, fmt.Sprintf("requests per second to the API server; 0: %d with --kube-api-burst, else no limit where the server has priority and fairness, and 50 where not", defaultQPS))
+	fs.IntVar(&o.KubeAPIBurst, "kube-api-burst", o.KubeAPIBurst, fmt.Sprintf("burst of --kube-api-qps; 0: %d", defaultBurst))
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers, "controllers to run: "+controllerNames()+`; "*" is all, "-name" takes one out`)
 	fs.DurationVar(&o.Timeout, "timeout", o.Timeout, "deadline of one call to the driver; when it is lowered, --hold-off must be at least the old value until all replicas have the new one")
 	fs.IntVar(&o.WorkerThreads, "worker-threads", o.WorkerThreads, fmt.Sprintf("volumes worked on at once, per lane; the provisioner takes %d unless this flag is given", defaultProvisionerThreads))
@@ -198,4 +205,17 @@ func (o *Options) addLeaderFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&l.RenewDeadline, "leader-election-renew-deadline", l.RenewDeadline, "how long the leader acts without having renewed")
 	fs.DurationVar(&l.RetryPeriod, "leader-election-retry-period", l.RetryPeriod, "time between two attempts to take or renew a lease")
 	fs.Var(labelList{&l.Labels}, "leader-election-labels", "labels of the leases")
+}
+
+// limit is that of requests to the API server; zero both: none.
+func (o *Options) limit() (qps float32, burst int) {
+	return whole(o.KubeAPIQPS, o.KubeAPIBurst, defaultQPS, defaultBurst)
+}
+
+// whole completes a limit of which one half may be missing; zero both: no limit.
+func whole(qps float32, burst int, otherQPS float32, otherBurst int) (float32, int) {
+	if qps == 0 && burst == 0 {
+		return 0, 0
+	}
+	return pick(qps, otherQPS), pick(burst, otherBurst)
 }

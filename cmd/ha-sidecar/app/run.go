@@ -113,9 +113,10 @@ func (p *process) main(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	qps, burst := p.opts.limit()
 	capacityQPS, capacityBurst := p.opts.Capacity.limit()
 	clients, err := kube.NewClients(ctx, kube.Config{
-		Kubeconfig: p.opts.kubeconfig(), Master: p.opts.Upstream.Master, QPS: p.opts.KubeAPIQPS, Burst: p.opts.KubeAPIBurst,
+		Kubeconfig: p.opts.kubeconfig(), Master: p.opts.Upstream.Master, QPS: qps, Burst: burst,
 		CapacityQPS: capacityQPS, CapacityBurst: capacityBurst,
 		UserAgent:    "ha-sidecar/" + version.Get().Version,
 		LeaseTimeout: p.opts.Leader.RenewDeadline / 2, MayWrite: p.elect.IsLeader,

@@ -151,22 +151,27 @@ func TestFeaturesCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-// TestCapacityLimit: whoever gives one of the two gets external-provisioner's
-// default of the other.
-func TestCapacityLimit(t *testing.T) {
-	for args, want := range map[string]struct {
+// TestLimits: whoever gives one of the two gets the sidecars' default of the other.
+func TestLimits(t *testing.T) {
+	type limit struct {
 		qps   float32
 		burst int
-	}{
-		"":                                    {0, 0},
-		"--kube-api-qps=7 --kube-api-burst=9": {0, 0},
-		"--kube-api-capacity-qps=0.5":         {0.5, 5},
-		"--kube-api-capacity-burst=2":         {1, 2},
-		"--kube-api-capacity-qps=20 --kube-api-capacity-burst=40": {20, 40},
+	}
+	for args, want := range map[string]struct{ all, capacity limit }{
+		"":                                    {},
+		"--kube-api-qps=7 --kube-api-burst=9": {all: limit{7, 9}},
+		"--kube-api-qps=50":                   {all: limit{50, 10}},
+		"--kube-api-burst=20":                 {all: limit{5, 20}},
+		"--kube-api-capacity-qps=0.5":         {capacity: limit{0.5, 5}},
+		"--kube-api-capacity-burst=2":         {capacity: limit{1, 2}},
+		"--kube-api-capacity-qps=20 --kube-api-capacity-burst=40": {capacity: limit{20, 40}},
 	} {
 		o, stderr, err := parseAll(t, strings.Fields(args)...)
-		if qps, burst := o.Capacity.limit(); err != nil || stderr != "" || qps != want.qps || burst != want.burst {
-			t.Errorf("%q: %v and %d, %q, %v; want %v", args, qps, burst, stderr, err, want)
+		if qps, burst := o.limit(); err != nil || stderr != "" || (limit{qps, burst}) != want.all {
+			t.Errorf("%q: %v and %d, %q, %v; want %v", args, qps, burst, stderr, err, want.all)
+		}
+		if qps, burst := o.Capacity.limit(); (limit{qps, burst}) != want.capacity {
+			t.Errorf("%q: %v and %d for capacity; want %v", args, qps, burst, want.capacity)
 		}
 	}
 }

@@ -57,8 +57,8 @@ func (o *Options) validateCommon() []error {
 	if o.Profiles && o.endpoint() == "" {
 		errs = append(errs, errors.New("--enable-pprof needs --http-endpoint, where the profiles are"))
 	}
-	if o.KubeAPIQPS < 0 || o.KubeAPIBurst < 0 || (o.KubeAPIQPS == 0) != (o.KubeAPIBurst == 0) {
-		errs = append(errs, errors.New("--kube-api-qps and --kube-api-burst: give both, positive, or neither"))
+	if o.KubeAPIQPS < 0 || o.KubeAPIBurst < 0 {
+		errs = append(errs, fmt.Errorf("--kube-api-qps=%v and --kube-api-burst=%d: must not be negative; leave both out for no limit", o.KubeAPIQPS, o.KubeAPIBurst))
 	}
 	for flag, d := range map[string]time.Duration{
 		"timeout": o.Timeout, "retry-interval-start": o.RetryIntervalStart, "health-interval": o.Health.Interval,
