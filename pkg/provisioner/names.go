@@ -30,6 +30,7 @@ const (
 	ReasonVolumeFailedDelete  = "VolumeFailedDelete"
 	ReasonVolumeDelete        = "VolumeDelete"
 	ReasonVolumeDeleteRefused = "VolumeDeleteRefused"
-	// ReasonJournalUnreadable is ours: records of the journal cannot be read.
+	// Ours: a data source cannot be kept; records of the journal cannot be read.
+	ReasonSourceUnprotected = "SourceUnprotected"
 	ReasonJournalUnreadable = "JournalUnreadable"
 )

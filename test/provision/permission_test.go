@@ -34,6 +34,7 @@ func TestPermissionsAreMissing(t *testing.T) {
 		"capacity cannot be told":                           capacityIsMissing,
 		"the attributes class cannot be read":               attributesClassesAreMissing,
 		"the snapshot cannot be read":                       snapshotsAreMissing,
+		"the snapshot cannot be protected":                  protectionIsMissing,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, w)) })
 	}
@@ -156,6 +157,25 @@ func snapshotsAreMissing(s *scene) {
 	s.snapshotGone()
 	s.deleteClaim(origin)
 	s.gone(origin)
+}
+
+// protectionIsMissing: the volume is made all the same.
+func protectionIsMissing(s *scene) {
+	s.class()
+	origin := s.claim("-origin")
+	s.bound(origin)
+	s.snapshot(origin, rig.Driver)
+	grant := s.forbid(rig.Namespace, "volumesnapshots.snapshot.storage.k8s.io", "update")
+	claim := s.claim("", s.fromSnapshot)
+	s.told(claim.Name, provisioner.ReasonSourceUnprotected, "grant the sidecar's ServiceAccount update on volumesnapshots.snapshot.storage.k8s.io")
+	s.bound(claim)
+	grant()
+	s.deleteSnapshot()
+	s.snapshotGone()
+	for _, c := range []*v1.PersistentVolumeClaim{claim, origin} {
+		s.deleteClaim(c)
+		s.gone(c)
+	}
 }
 
 // waits forbids to get a resource that the claim needs: the claim is told so and

@@ -64,7 +64,8 @@ type Sources interface {
 	Resolve(ctx context.Context, claim *v1.PersistentVolumeClaim, provisionerName string) (*source.Source, error)
 }
 
-// Protection keeps a source while a volume is made of it. user is the claim.
+// Protection keeps a source while a volume is made of it. user is the claim. An
+// error that is a *source.Unprotected does not keep from making it.
 type Protection interface {
 	Protect(ctx context.Context, ref source.Ref, user types.UID) error
 	Release(ref source.Ref, user types.UID)
@@ -88,8 +89,8 @@ type Config struct {
 	// Volumes tell which volumes are in use, lest one be deleted for another's
 	// fault.
 	Volumes corelisters.PersistentVolumeLister
-	// Recorder gets the event of a claim that is left to a populator, and of a
-	// ConfigMap whose records cannot be read.
+	// Recorder gets the events of a claim that is left to a populator, or whose
+	// source cannot be protected, and of a ConfigMap whose records cannot be read.
 	Recorder record.EventRecorder
 	// Registry gets the metrics. Nil: they are not registered.
 	Registry metrics.KubeRegistry

@@ -218,11 +218,12 @@ func newFakeProtection() *fakeProtection {
 func (f *fakeProtection) Protect(_ context.Context, ref source.Ref, user types.UID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err != nil {
+	var unprotected *source.Unprotected
+	if f.err != nil && !errors.As(f.err, &unprotected) {
 		return f.err
 	}
 	f.held[ref.String()+" for "+string(user)]++
-	return nil
+	return f.err
 }
 
 func (f *fakeProtection) Release(ref source.Ref, user types.UID) {

@@ -292,6 +292,19 @@ func TestClassThatIsGone(t *testing.T) {
 	newWorld(t, nil).fails(options(claim(), nil), provisioner.ProvisioningNoChange, "the StorageClass of claim ns/data does not exist: create it")
 }
 
+// TestSourceThatCannotBeProtected: the volume is made, and its claim is told.
+func TestSourceThatCannotBeProtected(t *testing.T) {
+	w := newWorld(t, nil)
+	w.sources.answer, w.protection.err = copyOf("snap"), &source.Unprotected{Err: errors.New("forbidden; grant update")}
+	w.made(options(claim(), class(nil)))
+	if event := <-w.events.Events; event != "Warning SourceUnprotected the data source may be deleted while the volume is made of it: forbidden; grant update" {
+		t.Errorf("event %q", event)
+	}
+	if held, _ := w.protection.counts(); held != 1 {
+		t.Errorf("the source was held %d times", held)
+	}
+}
+
 func TestPopulatorsClaim(t *testing.T) {
 	w := newWorld(t, nil)
 	w.sources.err = &source.Foreign{Group: "pop.example.com", Kind: "Bucket", Namespace: "ns", Name: "b"}

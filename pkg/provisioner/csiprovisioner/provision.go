@@ -136,7 +136,12 @@ func (p *Provisioner) goOn(ctx context.Context, in *intent, options provisioner.
 // start protects the source and writes the intent down.
 func (p *Provisioner) start(ctx context.Context, in *intent) error {
 	if in.Source != nil {
-		if err := p.cfg.Protect(ctx, *in.Source, in.Claim.UID); err != nil {
+		err := p.cfg.Protect(ctx, *in.Source, in.Claim.UID)
+		var unprotected *source.Unprotected
+		switch {
+		case errors.As(err, &unprotected):
+			p.cfg.Recorder.Event(in.claim(), v1.EventTypeWarning, provisioner.ReasonSourceUnprotected, err.Error())
+		case err != nil:
 			return err
 		}
 	}

@@ -40,6 +40,18 @@ func (r *Refused) Error() string { return r.What + "; " + r.Do }
 // Infeasible implements provisioner.Infeasible: it is not tried again soon.
 func (r *Refused) Infeasible() bool { return true }
 
+// Unprotected is a VolumeSnapshot that cannot be kept from being deleted while a
+// volume is made of it.
+type Unprotected struct{ Err error }
+
+// Error says why, and what to do.
+func (u *Unprotected) Error() string {
+	return "the data source may be deleted while the volume is made of it: " + u.Err.Error()
+}
+
+// Unwrap returns the server's refusal.
+func (u *Unprotected) Unwrap() error { return u.Err }
+
 // noSuchAPI reports whether an error says that the server does not know the kind
 // at all, rather than that there is no such object. Both are 404, but only an
 // object's comes from the API machinery.

@@ -36,9 +36,10 @@ func (e *writeError) Unwrap() error { return e.err }
 // It is to be called before CreateVolume, and is nil once the source is protected:
 // read live, it is there, the one that was resolved, and not about to go.
 //
-// Where VolumeSnapshots may not be updated, that is said once and then let pass,
-// as external-provisioner does: the permission is an optional one. After an error
-// the source must be resolved again; it is held only if it was before.
+// Where VolumeSnapshots may not be updated it returns an *Unprotected: the source
+// is held, and its volume may be made, as external-provisioner does, for the
+// permission is an optional one. After any other error the source must be resolved
+// again; it is held only if it was before.
 func (p *Protection) Protect(ctx context.Context, ref Ref, user types.UID) error {
 	k := ref.key()
 	fresh, err := p.holds.add(ctx, k, user)
@@ -51,7 +52,7 @@ func (p *Protection) Protect(ctx context.Context, ref Ref, user types.UID) error
 	var w *writeError
 	if k.kind == Snapshot && errors.As(err, &w) && apierrors.IsForbidden(err) {
 		p.warn(ctx, err)
-		return nil
+		return &Unprotected{Err: err}
 	}
 	if err != nil {
 		if fresh {

@@ -324,8 +324,16 @@ func TestSnapshotsThatMayNotBeUpdatedAreUsedUnprotected(t *testing.T) {
 	r := newRig(snapshot(), content())
 	r.run(t, func(t *testing.T) {
 		r.fault(forbid("PUT volumesnapshots"))
+		unprotected := func() {
+			t.Helper()
+			var open *Unprotected
+			err := r.p.Protect(r.ctx, snapRef, claimUID("a"))
+			if !errors.As(err, &open) || !strings.HasSuffix(err.Error(), "; grant the sidecar's ServiceAccount update on volumesnapshots.snapshot.storage.k8s.io") {
+				t.Errorf("got %v", err)
+			}
+		}
 		for range 3 {
-			r.protect(t, snapRef, "a")
+			unprotected()
 		}
 		if n := r.logs(said); n != 1 {
 			t.Errorf("it was said %d times, want once", n)
@@ -341,7 +349,7 @@ func TestSnapshotsThatMayNotBeUpdatedAreUsedUnprotected(t *testing.T) {
 		r.settle(5 * minute)
 		r.wantProtected(t, false, "granted again")
 		r.fault(forbid("PUT volumesnapshots"))
-		r.protect(t, snapRef, "a")
+		unprotected()
 		if n := r.logs(said); n != 2 {
 			t.Errorf("it was said %d times, want once more", n)
 		}
