@@ -34,6 +34,8 @@ func TestCheckRequests(t *testing.T) {
 		"a watch":       {request: Request{User: "sa"}},
 		"forbidden":     {request: Request{User: "sa", Code: 403}, want: "its role lacks it"},
 		"somebody else": {request: Request{User: "admin", Code: 200}, want: "not as sa"},
+		"cut off":       {request: Request{Code: 401}},
+		"no token":      {request: Request{User: "system:anonymous", Code: 403}, want: "not as sa"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := checkRequests([]Request{c.request}, "sa")
