@@ -23,7 +23,8 @@ import (
 func TestAnObjectForEachPlaceAndClass(t *testing.T) {
 	bubble(t, func(r *rig) {
 		owner := &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "csi", UID: "owner"}
-		r.tune = func(cfg *Config) { cfg.Owner = owner }
+		// Without polls: the first comes at any time within the interval.
+		r.tune = func(cfg *Config) { cfg.Owner, cfg.PollInterval = owner, 10000*time.Hour }
 		r.places.set(nil, "zone=a", "zone=b")
 		r.class("fast", nil)
 		r.class("slow", nil)
@@ -599,7 +600,7 @@ func TestARefreshOutsideOfRunIsNothing(t *testing.T) {
 		r.registry = nil
 		r.places.set(nil, "zone=a")
 		r.class("c", nil)
-		r.tune = func(cfg *Config) { cfg.Registry = nil }
+		r.tune = func(cfg *Config) { cfg.Registry, cfg.PollInterval = nil, 10000*time.Hour }
 		r.start()
 		r.stop()
 		r.c.Refresh("c", nil)

@@ -92,8 +92,8 @@ func TestTheOwnerIsToldOnceUntilItIsGranted(t *testing.T) {
 		r.pass(20 * time.Minute)
 		r.wantHeard(h, [2]string{ownerWarned, "may not create csistoragecapacities of storage.k8s.io in namespace storage: " + grantIt})
 
-		r.api.add(object("zone=gone", "c", driverName, ManagedByCentral))
 		r.api.setFault(refuse(forbidden(), "create", "delete"))
+		r.api.add(object("zone=gone", "c", driverName, ManagedByCentral))
 		r.pass(10 * time.Minute)
 		r.wantHeard(h, [2]string{ownerWarned, "may not delete"})
 
